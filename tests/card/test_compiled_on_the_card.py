@@ -42,8 +42,4 @@ def test_variables_are_set_for_all_kernels_of_a_source_until_the_test_ends(found
 
 
 def test_what_cannot_be_set_is_told(found: Any) -> None:
-    size, name, kind, of_type = found["errors"]
-    assert size == "UsageError: kernel.set: found 32 bytes (float64) for c, expected an array of 16 bytes"
-    assert name.startswith("UsageError: kernel.set: the kernel's module has no variable 'nope', it has c, counter;")
-    assert kind.startswith("UsageError: kernel.set: found [1.0, 2.0, 3.0, 4.0] for 'c', expected an array")
-    assert of_type == "UsageError: kernel.set: found float64 for c, expected an array of its type, float"
+    assert found["error"] == "UsageError: kernel.set: found 32 bytes (float64) for c, expected an array of 16 bytes"

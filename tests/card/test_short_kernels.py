@@ -70,29 +70,27 @@ def sources(changed: bool) -> str:
 
 @pytest.fixture(scope="module")
 def judged(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Rows by how a test is run, what changed in its kernel, and how it is launched."""
+    """Rows by what changed in a test's kernel, and how it is launched."""
     folder = tmp_path_factory.mktemp("user")
     (folder / "copies.cu").write_text(sources(changed=False))
     (folder / "test_copies.py").write_text(TESTS)
     status, shown, _ = shared_card.judged(folder, "--bandwidth-update", **REAL)
     assert status == 0, shown
     (folder / "copies.cu").write_text(sources(changed=True))
-    found: dict[str, dict[tuple[str, str], Any]] = {}
-    for run, args in {"default": (), "strict": ("--bandwidth-strict",)}.items():
-        _, shown, rows = shared_card.judged(folder, *args, **REAL)
-        assert len(rows) == 2 * len(MORE), shown
-        for row in rows:
-            number, launched = re.search(r"\[(\d)-(\w+)\]", row["nodeid"]).groups()  # type: ignore[union-attr]
-            found.setdefault(run, {})[list(MORE)[int(number)], launched] = row
+    _, shown, rows = shared_card.judged(folder, **REAL)
+    assert len(rows) == 2 * len(MORE), shown
+    found: dict[tuple[str, str], Any] = {}
+    for row in rows:
+        number, launched = re.search(r"\[(\d)-(\w+)\]", row["nodeid"]).groups()  # type: ignore[union-attr]
+        found[list(MORE)[int(number)], launched] = row
     return found
 
 
-@pytest.mark.parametrize("run", ["default", "strict"])
 @pytest.mark.parametrize("launched", ["launch", "graph"])
-def test_more_work_of_a_short_kernel_is_judged_as_such(judged: Any, run: str, launched: str) -> None:
+def test_more_work_of_a_short_kernel_is_judged_as_such(judged: Any, launched: str) -> None:
     """A fifteenth more work takes less than 5 % longer, floor included."""
     expected = {"same": "OK", "edited": "OK", "a tenth": "REGRESSED", "a fifteenth": "REGRESSED"}
-    rows = {change: judged[run][change, launched] for change in MORE}
+    rows = {change: judged[change, launched] for change in MORE}
     assert {change: row["status"] for change, row in rows.items()} == expected
     assert 7e-6 < rows["same"]["seconds"] < 9e-6
     assert {row["reason_code"] for change, row in rows.items() if change != "same"} == {"old-kernel"}
@@ -103,7 +101,7 @@ def test_more_work_of_a_short_kernel_is_judged_as_such(judged: Any, run: str, la
 
 
 def test_a_row_says_what_its_verdict_leaves_out(judged: Any) -> None:
-    row = judged["default"]["a tenth", "launch"]
+    row = judged["a tenth", "launch"]
     assert re.search(r"slower than the old code, not counting the floor of 3\.5\d* µs \(tolerance", row["reason"])
     assert re.search(r"measured +moved 328 kB in 8\.\d+ µs, of which 3\.5\d* µs floor: ", row["message"])
 

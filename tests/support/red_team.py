@@ -11,10 +11,11 @@ SHORT = ("--bandwidth-max-time=0.015", "--bandwidth-min-samples=5", "-q", "-rf",
 INI = "[pytest]\naddopts = -p no:randomly -p no:benchmark\nbandwidth_busy_processors = 1000\nfilterwarnings = error\n"
 
 
-def lay_out(folder: Path, module: str) -> str:
-    """Write a project whose tests are those of `on_host`, `on_card` or `on_traffic`; return its PYTHONPATH."""
+def lay_out(folder: Path, *modules: str) -> str:
+    """Write a project whose tests are those of some modules of candidates; return its PYTHONPATH."""
     (folder / "pytest.ini").write_text(INI)
-    (folder / "test_it.py").write_text(f"from {module} import test_candidate\n")
+    imports = "".join(f"import {module}\n" for module in modules)
+    (folder / "test_it.py").write_text(f"{imports}from table import test_of_each\ntest_candidate = test_of_each()\n")
     return os.pathsep.join(filter(None, (str(CANDIDATES), os.environ.get("PYTHONPATH", ""))))
 
 

@@ -73,3 +73,20 @@ def test_what_is_set_has_the_type_of_the_source_where_that_tells(declared: str, 
             UsageError, match=f"^kernel.set: found {value.dtype} for v, expected an array of its type, "
         ):
             checked_contents("v", value, {"v": 8}, source)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("v", np.zeros(4), r"found 32 bytes \(float64\) for v, expected an array of 8 bytes"),
+        ("v", np.zeros(0), r"found 0 bytes \(float64\) for v, expected an array of 8 bytes"),
+        ("nope", np.zeros(1), "the kernel's module has no variable 'nope', it has c, v; compilers leave out"),
+        ([], np.zeros(1), r"the kernel's module has no variable \[\]"),
+        ("v", 1.5, "found 1.5 for 'v', expected an array or a NumPy scalar"),
+        ("v", [1.0], "found .* for 'v', expected an array or a NumPy scalar"),
+        ("v", np.array([None, None]), r"found array\(\[None, None\].* for 'v', expected an array"),
+    ],
+)
+def test_what_cannot_be_set_is_told(variable: object, value: object, said: str) -> None:
+    with pytest.raises(UsageError, match=f"^kernel.set: {said}"):
+        checked_contents(variable, value, {"v": 8, "c": 4}, KernelSource("", "k"))

@@ -7,7 +7,6 @@
 
 typedef struct card_device_state {
     card_l2 *l2;
-    card_dram dram; /* what copies and memsets moved */
 } card_device_state;
 
 /* Nanoseconds of the host's own work, which is all that its virtual time holds besides waiting: about what a call takes
@@ -28,9 +27,6 @@ void card_make_current(int number);
  * error, if there is one. */
 int card_enter(double host_ns);
 int card_leave(int status);
-/* For callbacks into the host's code, which may call anything. */
-void card_unlock(void);
-void card_lock(void);
 
 double card_host_ns(void);
 void card_host_waits_until(double ns);

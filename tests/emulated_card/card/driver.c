@@ -205,20 +205,6 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
     return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxPotentialBlockSize(
-    int *grid, int *block, CUfunction handle, CUoccupancyB2DSize sizes, size_t shared, int limit) {
-    const card_function *function = (const card_function *)handle;
-    int most = limit > 0 && limit < function->max_threads ? limit : function->max_threads, best = 0;
-    for (int threads = most / 32 * 32; threads >= 32; threads -= 32) {
-        const int blocks = card_blocks_per_sm(function, threads, sizes ? sizes(threads) : shared);
-        if (blocks * threads <= best) continue;
-        best = blocks * threads;
-        *block = threads;
-        *grid = blocks * (int)card_settings_now()->model.sm_count;
-    }
-    return best ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 CUresult cuGetProcAddress_v2(
     const char *name, void **function, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *found) {
     (void)version, (void)flags;

@@ -13,8 +13,8 @@
 
 #define BASE (1ull << 45)
 #define APART (1ull << 40)         /* between the ranges of two devices */
-#define HOST_SIDE (CARD_DEVICES_AT_MOST) /* the number of the range of pinned memory; managed memory's is the next */
-#define SPACES (CARD_DEVICES_AT_MOST + 2)
+#define HOST_SIDE (CARD_DEVICES_AT_MOST) /* the number of the range of pinned memory */
+#define SPACES (CARD_DEVICES_AT_MOST + 1)
 #define HOST_BYTES (1ull << 36)
 #define GRAIN 512ull
 /* What the card maps at a time: an access outside of an allocation, but in the same page, is no error. */
@@ -90,7 +90,7 @@ static uint64_t first_fit(int number, uint64_t bytes) {
 }
 
 uint64_t card_allocate(enum card_memory kind, int device, uint64_t bytes) {
-    const int number = kind == CARD_ON_DEVICE ? device : kind == CARD_PINNED ? HOST_SIDE : HOST_SIDE + 1;
+    const int number = kind == CARD_ON_DEVICE ? device : HOST_SIDE;
     open_space(number);
     if (bytes > spaces[number].bytes) return 0;
     const uint64_t whole = rounded(bytes);
@@ -104,7 +104,7 @@ uint64_t card_allocate(enum card_memory kind, int device, uint64_t bytes) {
 
 int card_release(uint64_t address) {
     const size_t at = after(address) - 1;
-    if (at >= count || ranges[at].first != address || ranges[at].kind == CARD_REGISTERED) return 1;
+    if (at >= count || ranges[at].first != address) return 1;
     const card_range gone = ranges[at];
     const int number = (int)((address - BASE) / APART);
     take_out(at);
@@ -115,19 +115,6 @@ int card_release(uint64_t address) {
         card_l2_drop(card_device(gone.device)->l2, address, rounded(gone.bytes));
         card_publish_use(gone.device, card_bytes_used(gone.device));
     }
-    return 0;
-}
-
-int card_register(uint64_t address, uint64_t bytes) {
-    if (card_range_of(address).kind != CARD_NOWHERE) return 712; /* already registered */
-    insert((card_range){address, bytes, CARD_REGISTERED, 0});
-    return 0;
-}
-
-int card_unregister(uint64_t address) {
-    const size_t at = after(address) - 1;
-    if (at >= count || ranges[at].first != address || ranges[at].kind != CARD_REGISTERED) return 713;
-    take_out(at);
     return 0;
 }
 
@@ -152,13 +139,13 @@ void *card_reach(uint64_t address, uint64_t bytes) {
 }
 
 /* Appends, or lengthens the last window where this one follows it. */
-static void add_window(uint64_t first, uint64_t end, int64_t shift, uint32_t kind) {
+static void add_window(uint64_t first, uint64_t end, uint32_t kind) {
     card_window *last = window_count ? &windows[window_count - 1] : NULL;
-    if (last && last->end >= first && last->kind == kind && last->shift == shift) {
+    if (last && last->end >= first && last->kind == kind) {
         if (end > last->end) last->end = end;
         return;
     }
-    windows[window_count++] = (card_window){first, end, shift, kind, 0};
+    windows[window_count++] = (card_window){first, end, CARD_ALIAS, kind};
 }
 
 const card_window *card_windows_of(int device, uint32_t *found) {
@@ -168,14 +155,12 @@ const card_window *card_windows_of(int device, uint32_t *found) {
         for (size_t i = 0; i < count; ++i) {
             const card_range *range = &ranges[i];
             const uint64_t end = range->first + rounded(range->bytes);
-            if (range->kind == CARD_REGISTERED) {
-                add_window(range->first, range->first + range->bytes, 0, CARD_HOST);
-            } else if (range->kind == CARD_PINNED) {
-                add_window(range->first, end, CARD_ALIAS, CARD_HOST);
-            } else if (range->kind == CARD_MANAGED || range->device == device) {
-                add_window(range->first / PAGE * PAGE, (end + PAGE - 1) / PAGE * PAGE, CARD_ALIAS, CARD_DEVICE);
+            if (range->kind == CARD_PINNED) {
+                add_window(range->first, end, CARD_HOST);
+            } else if (range->device == device) {
+                add_window(range->first / PAGE * PAGE, (end + PAGE - 1) / PAGE * PAGE, CARD_DEVICE);
             } else if (peers[device][range->device]) {
-                add_window(range->first / PAGE * PAGE, (end + PAGE - 1) / PAGE * PAGE, CARD_ALIAS, CARD_PEER);
+                add_window(range->first / PAGE * PAGE, (end + PAGE - 1) / PAGE * PAGE, CARD_PEER);
             }
         }
         windows_for = device;

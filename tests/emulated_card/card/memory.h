@@ -1,6 +1,5 @@
 /* The card's memory: sparse, mapped twice. Host code sees each device's range with no access, so that touching it
- * crashes as it should; kernels and copies use the alias at address + CARD_ALIAS. Pinned and managed memory are
- * readable by both. */
+ * crashes as it should; kernels and copies use the alias at address + CARD_ALIAS. Pinned memory is readable by both. */
 #pragma once
 
 #include "kernel_abi.h"
@@ -9,7 +8,7 @@
 
 #define CARD_ALIAS (1ll << 44)
 
-enum card_memory { CARD_NOWHERE, CARD_ON_DEVICE, CARD_PINNED, CARD_MANAGED, CARD_REGISTERED };
+enum card_memory { CARD_NOWHERE, CARD_ON_DEVICE, CARD_PINNED };
 
 typedef struct card_range {
     uint64_t first, bytes;
@@ -21,8 +20,6 @@ typedef struct card_range {
 uint64_t card_allocate(enum card_memory kind, int device, uint64_t bytes);
 /* 0, or CUDA's error. */
 int card_release(uint64_t address);
-int card_register(uint64_t address, uint64_t bytes);
-int card_unregister(uint64_t address);
 
 /* The allocation that holds the address; kind CARD_NOWHERE where none does. */
 card_range card_range_of(uint64_t address);

@@ -44,24 +44,7 @@ const char *nvmlErrorString(int error) {
 
 int nvmlSystemGetDriverVersion(char *version, unsigned length) {
     BEGIN;
-    return nvml_text(version, length, card_settings_now()->driver_version);
-}
-
-int nvmlSystemGetCudaDriverVersion_v2(int *version) {
-    BEGIN;
-    *version = card_settings_now()->cuda_version;
-    return 0;
-}
-
-int nvmlDeviceGetCount_v2(unsigned *count) {
-    BEGIN;
-    *count = (unsigned)card_settings_now()->devices;
-    return 0;
-}
-
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device **device) {
-    BEGIN;
-    return give(device, (int)index, 0);
+    return nvml_text(version, length, "595.45.04");
 }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvml_device **device) {
@@ -122,20 +105,16 @@ int nvmlDeviceGetMaxClockInfo(const nvml_device *device, int which, unsigned *mh
     return clock_of(which, 1, mhz);
 }
 
-/* EMULATED_CARD_DRIVER_CLOCK_PACE: what the driver says where the hardware skips cycles without telling it. */
 int nvmlDeviceGetClockInfo(const nvml_device *device, int which, unsigned *mhz) {
     BEGIN;
     WHOLE_CARD_ONLY;
-    const int status = clock_of(which, card_setting_number("DRIVER_CLOCK_PACE", card_settings_now()->pace.clock), mhz);
-    if (!status && which == CLOCK_MEM) *mhz = (unsigned)(*mhz * card_setting_number("MEMORY_CLOCK_PACE", 1) + 0.5);
-    return status;
+    return clock_of(which, card_settings_now()->pace.clock, mhz);
 }
 
 int nvmlDeviceGetDefaultApplicationsClock(const nvml_device *device, int which, unsigned *mhz) {
     BEGIN;
-    WHOLE_CARD_ONLY;
-    const double pace = card_setting_number("DEFAULT_CLOCK_PACE", 0);
-    return pace == 0 ? NOT_SUPPORTED : clock_of(which, pace, mhz);
+    (void)device, (void)which, (void)mhz;
+    return NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetMemoryBusWidth(const nvml_device *device, unsigned *bits) {
@@ -172,7 +151,7 @@ int nvmlDeviceGetPersistenceMode(const nvml_device *device, unsigned *mode) {
 int nvmlDeviceGetVirtualizationMode(const nvml_device *device, unsigned *mode) {
     BEGIN;
     (void)device;
-    *mode = (unsigned)card_setting_number("VIRTUALIZATION", 0);
+    *mode = 0;
     return 0;
 }
 

@@ -20,21 +20,6 @@ int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
     return got ? nvml_text(name, length, text) : NOT_FOUND;
 }
 
-typedef struct memory {
-    unsigned long long total, free, used;
-} memory;
-
-int nvmlDeviceGetMemoryInfo(const nvml_device *device, memory *found) {
-    BEGIN;
-    found->total = card_settings_now()->model.memory_bytes;
-    found->used = 0;
-    card_process all[64];
-    const int count = card_processes(all, 64);
-    for (int i = 0; i < count; ++i) found->used += all[i].bytes[device->physical];
-    found->free = found->total - found->used;
-    return 0;
-}
-
 typedef struct process_info {
     unsigned pid;
     unsigned long long bytes;
@@ -55,11 +40,6 @@ int nvmlDeviceGetComputeRunningProcesses_v3(const nvml_device *device, unsigned 
     const int status = seen > *count ? INSUFFICIENT_SIZE : 0;
     *count = seen;
     return status;
-}
-
-int nvmlDeviceGetComputeRunningProcesses_v2(const nvml_device *device, unsigned *count, process_info *found) {
-    BEGIN;
-    return nvmlDeviceGetComputeRunningProcesses_v3(device, count, found);
 }
 
 typedef struct sample {

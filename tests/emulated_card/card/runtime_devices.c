@@ -60,11 +60,6 @@ cudaError_t cudaDeviceSynchronize(void) {
     LEAVE(card_wait_device(card_current_device()));
 }
 
-cudaError_t cudaDeviceReset(void) {
-    ENTER(CARD_CALL_NS);
-    LEAVE(card_wait_device(card_current_device()));
-}
-
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
     ENTER(CARD_CALL_NS);
     if (device < 0 || device >= card_visible_devices()) LEAVE(cudaErrorInvalidDevice);
@@ -94,9 +89,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     p->memoryBusWidth = (int)model->bus_bits;
     p->maxThreadsPerMultiProcessor = CARD_THREADS_PER_SM;
     p->maxBlocksPerMultiProcessor = CARD_BLOCKS_PER_SM;
-    p->canMapHostMemory = p->concurrentKernels = p->unifiedAddressing = p->managedMemory = 1;
+    p->canMapHostMemory = p->concurrentKernels = p->unifiedAddressing = 1;
     p->streamPrioritiesSupported = p->globalL1CacheSupported = p->localL1CacheSupported = 1;
-    p->concurrentManagedAccess = p->memoryPoolsSupported = p->hostRegisterSupported = 1;
+    p->memoryPoolsSupported = 1;
     p->asyncEngineCount = 2;
     p->pciBusID = 0x3b + card_physical(device);
     p->ECCEnabled = card_setting_number("ECC_MODE", 1) != 0;
@@ -133,12 +128,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
         case cudaDevAttrEccEnabled: *value = p.ECCEnabled; break;
         case cudaDevAttrTextureAlignment: *value = (int)p.textureAlignment; break;
         case cudaDevAttrUnifiedAddressing:
-        case cudaDevAttrManagedMemory:
-        case cudaDevAttrConcurrentManagedAccess:
         case cudaDevAttrMemoryPoolsSupported:
         case cudaDevAttrCanMapHostMemory:
-        case cudaDevAttrConcurrentKernels:
-        case cudaDevAttrHostRegisterSupported: *value = 1; break;
+        case cudaDevAttrConcurrentKernels: *value = 1; break;
         default: *value = 0; break;
     }
     return cudaSuccess;
@@ -153,28 +145,11 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int device) {
     LEAVE(cudaSuccess);
 }
 
-cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *text) {
-    ENTER(CARD_CALL_NS);
-    const int physical = card_by_pci_bus_id(text);
-    for (int i = 0; physical >= 0 && i < card_visible_devices(); ++i)
-        if (card_physical(i) == physical) {
-            *device = i;
-            LEAVE(cudaSuccess);
-        }
-    LEAVE(cudaErrorInvalidDevice);
-}
-
-cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit) {
-    ENTER(CARD_CALL_NS);
-    *value = limit == cudaLimitMallocHeapSize ? 8u << 20 : limit == cudaLimitPrintfFifoSize ? 1u << 20 : 1024;
-    LEAVE(cudaSuccess);
-}
-
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     ENTER(CARD_CALL_NS);
     const int all = card_visible_devices();
     if (device < 0 || peer < 0 || device >= all || peer >= all) LEAVE(cudaErrorInvalidDevice);
-    *can = device != peer && card_setting_number("PEERS", 1) != 0;
+    *can = device != peer;
     LEAVE(cudaSuccess);
 }
 
@@ -189,14 +164,3 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     card_allow_peer(card_current_device(), peer, 1);
     LEAVE(cudaSuccess);
 }
-
-cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-    ENTER(CARD_CALL_NS);
-    if (peer < 0 || peer >= card_visible_devices()) LEAVE(cudaErrorInvalidDevice);
-    if (!card_peer_allowed(card_current_device(), peer)) LEAVE(cudaErrorPeerAccessNotEnabled);
-    card_allow_peer(card_current_device(), peer, 0);
-    LEAVE(cudaSuccess);
-}
-
-cudaError_t cudaProfilerStart(void) { return cudaSuccess; }
-cudaError_t cudaProfilerStop(void) { return cudaSuccess; }

@@ -17,12 +17,6 @@ cudaError_t cudaMalloc(void **address, size_t bytes) {
     LEAVE(refused ? refused : allocate(address, bytes, CARD_ON_DEVICE));
 }
 
-cudaError_t cudaMallocManaged(void **address, size_t bytes, unsigned flags) {
-    (void)flags;
-    ENTER(CARD_CALL_NS);
-    LEAVE(allocate(address, bytes, CARD_MANAGED));
-}
-
 cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned flags) {
     (void)flags;
     ENTER(CARD_CALL_NS);
@@ -44,17 +38,6 @@ cudaError_t cudaFreeHost(void *address) {
     LEAVE(status ? status : card_release((uint64_t)address));
 }
 
-cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned flags) {
-    (void)flags;
-    ENTER(CARD_CALL_NS);
-    LEAVE(card_register((uint64_t)address, bytes));
-}
-
-cudaError_t cudaHostUnregister(void *address) {
-    ENTER(0);
-    LEAVE(card_unregister((uint64_t)address));
-}
-
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
     ENTER(CARD_CALL_NS);
     *total = card_settings_now()->model.memory_bytes;
@@ -71,78 +54,38 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const 
     if (range.kind != CARD_NOWHERE) {
         found->device = range.device;
         found->devicePointer = same;
-        found->type = range.kind == CARD_ON_DEVICE ? cudaMemoryTypeDevice
-                      : range.kind == CARD_MANAGED ? cudaMemoryTypeManaged
-                                                   : cudaMemoryTypeHost;
+        found->type = range.kind == CARD_ON_DEVICE ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
         if (range.kind == CARD_ON_DEVICE) found->hostPointer = NULL;
     }
     LEAVE(cudaSuccess);
 }
 
-static cudaError_t copy(
-    void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, void *handle,
-    int asynchronous) {
+static cudaError_t copy(void *to, const void *from, size_t bytes, void *handle, int asynchronous) {
     ENTER(CARD_CALL_NS);
     STREAM(stream, handle);
-    const card_rows rows = {(uint64_t)to, (uint64_t)from, to_pitch, from_pitch, width, height};
-    LEAVE(card_copy(rows, stream, asynchronous));
+    LEAVE(card_copy((uint64_t)to, (uint64_t)from, bytes, stream, asynchronous));
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     (void)kind;
-    return copy(to, bytes, from, bytes, bytes, 1, NULL, 0);
+    return copy(to, from, bytes, NULL, 0);
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
     (void)kind;
-    return copy(to, bytes, from, bytes, bytes, 1, stream, 1);
-}
-
-cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes) {
-    (void)to_device, (void)from_device;
-    return copy(to, bytes, from, bytes, bytes, 1, NULL, 0);
+    return copy(to, from, bytes, stream, 1);
 }
 
 cudaError_t cudaMemcpyPeerAsync(
     void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t stream) {
     (void)to_device, (void)from_device;
-    return copy(to, bytes, from, bytes, bytes, 1, stream, 1);
-}
-
-cudaError_t cudaMemcpy2D(
-    void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
-    enum cudaMemcpyKind kind) {
-    (void)kind;
-    return copy(to, to_pitch, from, from_pitch, width, height, NULL, 0);
-}
-
-cudaError_t cudaMemcpy2DAsync(
-    void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
-    enum cudaMemcpyKind kind, cudaStream_t stream) {
-    (void)kind;
-    return copy(to, to_pitch, from, from_pitch, width, height, stream, 1);
+    return copy(to, from, bytes, stream, 1);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t handle) {
     ENTER(CARD_CALL_NS);
     STREAM(stream, handle);
-    LEAVE(card_fill((card_rows){(uint64_t)to, 0, bytes, 0, bytes, 1}, (uint32_t)value & 255, 1, stream));
+    LEAVE(card_fill((uint64_t)to, (uint8_t)value, bytes, stream));
 }
 
 cudaError_t cudaMemset(void *to, int value, size_t bytes) { return cudaMemsetAsync(to, value, bytes, NULL); }
-
-cudaError_t cudaMemPrefetchAsync(
-    const void *address, size_t bytes, struct cudaMemLocation location, unsigned flags, cudaStream_t handle) {
-    (void)bytes, (void)location, (void)flags;
-    ENTER(CARD_CALL_NS);
-    STREAM(stream, handle);
-    (void)stream; /* where managed memory lies is not modelled: it is always the card's */
-    LEAVE(card_range_of((uint64_t)address).kind == CARD_MANAGED ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-cudaError_t cudaMemAdvise(
-    const void *address, size_t bytes, enum cudaMemoryAdvise advice, struct cudaMemLocation location) {
-    (void)bytes, (void)advice, (void)location;
-    ENTER(CARD_CALL_NS);
-    LEAVE(card_range_of((uint64_t)address).kind == CARD_MANAGED ? cudaSuccess : cudaErrorInvalidValue);
-}

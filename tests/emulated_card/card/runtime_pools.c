@@ -2,8 +2,6 @@
 #include "memory.h"
 #include "runtime.h"
 
-#include <stdlib.h>
-
 struct CUmemPoolHandle_st {
     int device;
     uint64_t threshold, used, high;
@@ -32,7 +30,7 @@ static int run_free(card_work *work, card_stream *stream, double start_ns, doubl
     return card_release(((freed *)work)->address) ? 700 : 0;
 }
 
-static cudaError_t allocate(void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t handle) {
+cudaError_t cudaMallocAsync(void **address, size_t bytes, cudaStream_t handle) {
     ENTER(CARD_CALL_NS);
     STREAM(stream, handle);
     *address = NULL;
@@ -44,18 +42,10 @@ static cudaError_t allocate(void **address, size_t bytes, cudaMemPool_t pool, cu
         *address = (void *)card_allocate(CARD_ON_DEVICE, stream->device, bytes);
     }
     if (!*address) LEAVE(cudaErrorMemoryAllocation);
-    if (!pool) pool = current_pool(stream->device);
+    cudaMemPool_t pool = current_pool(stream->device);
     pool->used += bytes;
     if (pool->used > pool->high) pool->high = pool->used;
     LEAVE(cudaSuccess);
-}
-
-cudaError_t cudaMallocAsync(void **address, size_t bytes, cudaStream_t stream) {
-    return allocate(address, bytes, NULL, stream);
-}
-
-cudaError_t cudaMallocFromPoolAsync(void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
-    return allocate(address, bytes, pool, stream);
 }
 
 cudaError_t cudaFreeAsync(void *address, cudaStream_t handle) {
@@ -86,21 +76,6 @@ cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) {
 cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
     ENTER(CARD_CALL_NS);
     current_pools[device] = pool;
-    LEAVE(cudaSuccess);
-}
-
-cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *properties) {
-    ENTER(CARD_CALL_NS);
-    *pool = calloc(1, sizeof **pool);
-    (*pool)->device = properties->location.id;
-    LEAVE(cudaSuccess);
-}
-
-cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
-    ENTER(0);
-    for (int i = 0; i < 8; ++i)
-        if (current_pools[i] == pool) current_pools[i] = NULL;
-    free(pool);
     LEAVE(cudaSuccess);
 }
 

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
+    (void)priority;
     ENTER(CARD_CALL_NS);
-    *stream = (cudaStream_t)card_stream_new(card_current_device(), flags, priority);
+    *stream = (cudaStream_t)card_stream_new(card_current_device(), flags);
     LEAVE(cudaSuccess);
 }
 
@@ -21,20 +22,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     LEAVE(cudaSuccess);
 }
 
-cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned *flags) {
-    ENTER(CARD_CALL_NS);
-    STREAM(stream, handle);
-    *flags = stream->flags;
-    LEAVE(cudaSuccess);
-}
-
-cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority) {
-    ENTER(CARD_CALL_NS);
-    STREAM(stream, handle);
-    *priority = stream->priority;
-    LEAVE(cudaSuccess);
-}
-
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     ENTER(CARD_WAIT_CALL_NS);
     STREAM(stream, handle);
@@ -45,47 +32,6 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
     ENTER(CARD_WAIT_CALL_NS);
     STREAM(stream, handle);
     LEAVE(card_query_stream(stream));
-}
-
-typedef struct host_call {
-    card_work work;
-    void (*function)(void *);
-    cudaStreamCallback_t callback;
-    cudaStream_t handle;
-    void *data;
-} host_call;
-
-static int run_host_call(card_work *work, card_stream *stream, double start_ns, double *end_ns) {
-    const host_call *call = (const host_call *)work;
-    (void)stream;
-    /* The host's code may wait for a lock that a thread holds which waits for ours. */
-    card_unlock();
-    if (call->function) call->function(call->data);
-    else call->callback(call->handle, (cudaError_t)card_lost(), call->data);
-    card_lock();
-    *end_ns = start_ns + CARD_LAUNCH_CALL_NS;
-    return 0;
-}
-
-static cudaError_t queue_host_call(
-    cudaStream_t handle, void (*function)(void *), cudaStreamCallback_t callback, void *data) {
-    ENTER(CARD_CALL_NS);
-    STREAM(stream, handle);
-    host_call *call = card_work_new(sizeof *call, run_host_call, NULL);
-    call->function = function;
-    call->callback = callback;
-    call->handle = handle;
-    call->data = data;
-    LEAVE(card_queue(stream, &call->work));
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
-    return queue_host_call(stream, function, NULL, data);
-}
-
-cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data, unsigned flags) {
-    (void)flags;
-    return queue_host_call(stream, NULL, callback, data);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
@@ -156,12 +102,6 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *instance, cudaGraph_t graph, u
     ENTER(CARD_CALL_NS);
     ++((card_graph *)graph)->references;
     *instance = (cudaGraphExec_t)graph;
-    LEAVE(cudaSuccess);
-}
-
-cudaError_t cudaGraphUpload(cudaGraphExec_t instance, cudaStream_t stream) {
-    (void)instance, (void)stream;
-    ENTER(CARD_CALL_NS);
     LEAVE(cudaSuccess);
 }
 

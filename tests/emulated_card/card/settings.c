@@ -51,7 +51,6 @@ static card_settings read_settings(void) {
         exit(2);
     }
     s.model = *model;
-    s.model.name = card_setting("NAME", model->name);
     s.model.memory_bytes = (uint64_t)card_setting_number("MEMORY_BYTES", (double)model->memory_bytes);
     s.model.l2_bytes = (uint64_t)card_setting_number("L2_BYTES", (double)model->l2_bytes);
     s.model.sm_count = (uint32_t)card_setting_number("SM_COUNT", model->sm_count);
@@ -59,8 +58,6 @@ static card_settings read_settings(void) {
     s.devices = (int)card_setting_number("DEVICES", 1);
     if (s.devices < 0 || s.devices > CARD_DEVICES_AT_MOST) s.devices = CARD_DEVICES_AT_MOST;
     s.cuda_version = (int)card_setting_number("CUDA_VERSION", 13090);
-    s.driver_version = card_setting("DRIVER_VERSION", "595.45.04");
-    s.timer_step_ns = (int)card_setting_number("TIMER_STEP_NS", 32);
     s.pace.memory = card_setting_number("MEMORY_PACE", 1);
     s.pace.clock = card_setting_number("CLOCK_PACE", 1);
     s.pace.launch_ns = card_setting_number("LAUNCH_NS", 0);
@@ -68,7 +65,6 @@ static card_settings read_settings(void) {
     s.clock_in_use_mhz = s.model.sm_clock_mhz * s.pace.clock;
     s.jitter = card_setting_number("JITTER", 0.003);
     s.process_jitter = card_setting_number("PROCESS_JITTER", 0.002);
-    s.seed = (uint64_t)card_setting_number("SEED", 1);
     return s;
 }
 
@@ -115,7 +111,7 @@ static uint64_t mixed(uint64_t z) {
 }
 
 double card_uniform(uint64_t stream, uint64_t number) {
-    return (double)(mixed(mixed(mixed(card_settings_now()->seed) ^ stream) ^ number) >> 11) * 0x1p-53;
+    return (double)(mixed(mixed(mixed(1) ^ stream) ^ number) >> 11) * 0x1p-53;
 }
 
 double card_normal(uint64_t stream, uint64_t number) {

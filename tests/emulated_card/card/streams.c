@@ -34,11 +34,9 @@ void card_work_release(card_work *work) {
     free(work);
 }
 
-card_stream *card_stream_new(int device, unsigned flags, int priority) {
+card_stream *card_stream_new(int device, unsigned flags) {
     card_stream *stream = calloc(1, sizeof *stream);
     stream->device = device;
-    stream->flags = flags;
-    stream->priority = priority;
     stream->waits_for_legacy = !(flags & 1);
     stream->next = streams;
     return streams = stream;
@@ -48,7 +46,7 @@ static card_stream *default_stream(int device, bool legacy) {
     static card_stream *found[CARD_DEVICES_AT_MOST][2];
     card_stream **stream = &found[device][legacy];
     if (!*stream) {
-        *stream = card_stream_new(device, 0, 0);
+        *stream = card_stream_new(device, 0);
         (*stream)->legacy = legacy;
     }
     return *stream;

@@ -24,8 +24,6 @@ void card_work_release(card_work *work);
 struct card_stream {
     int device;
     bool legacy, waits_for_legacy, running;
-    unsigned flags;
-    int priority;
     struct card_queued *first, *last;
     double end_ns; /* when what has run was done */
     struct card_graph *capture;
@@ -33,7 +31,7 @@ struct card_stream {
     card_stream *next;
 };
 
-card_stream *card_stream_new(int device, unsigned flags, int priority);
+card_stream *card_stream_new(int device, unsigned flags);
 void card_stream_free(card_stream *stream);
 /* What a handle stands for on the current device: 0 and 1 are the legacy default stream, 2 is the thread's. NULL: it
  * is none. */

@@ -116,27 +116,3 @@ def test_the_type_that_ptx_declares_is_expected(device, kind, fits):
         else:
             with pytest.raises(UsageError, match=f"^kernel.set: found .*{dtype}.* for v, expected an array of"):
                 kernel.set("v", value)
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("c", np.zeros(4), r"found 32 bytes \(float64\) for c, expected an array of 16 bytes"),
-        ("c", np.zeros(2), r"found float64 for c, expected an array of its type, float$"),
-        ("c", np.zeros(4, np.int32), r"found int32 for c, expected an array of its type, float$"),
-        ("counter", np.zeros(1, np.float32), r"found float32 for counter, expected an array of its type, int$"),
-        ("none", np.float32(1), r"found float32 for none, expected an array of its type, int$"),
-        ("c", np.zeros(0, np.float32), r"found 0 bytes \(float32\) for c, expected an array of 16 bytes"),
-        (
-            "nope",
-            C,
-            "the kernel's module has no variable 'nope', it has braces, c, counter, .*; compilers leave out",
-        ),
-        ([], C, r"the kernel's module has no variable \[\]"),
-        ("c", 1.5, "found 1.5 for 'c', expected an array or a NumPy scalar"),
-        ("c", np.array([None, None]), r"found array\(\[None, None\].* for 'c', expected an array"),
-    ],
-)
-def test_what_cannot_be_set_is_told(kernel, variable, value, said):
-    with pytest.raises(UsageError, match=f"^kernel.set: {said}"):
-        kernel.set(variable, value)

@@ -54,7 +54,7 @@ def test_nothing_runs_in_a_page_with_all_its_charts(open_page, hostile):
 
 
 def test_each_text_is_shown_as_itself(open_page, hostile_without_charts):
-    assert sum("window.pwned=1" in text for text in HOSTILE) >= 100
+    assert sum("window.pwned=1" in text for text in HOSTILE) >= 50
     page = open_page(hostile_without_charts).page
     page.evaluate("document.querySelectorAll('button.test').forEach((button) => button.click())")
     full = page.locator("tr.panel .full").evaluate_all("all => all.map((p) => p.textContent)")

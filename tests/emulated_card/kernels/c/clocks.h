@@ -4,8 +4,7 @@
 #include "run.h"
 
 static inline uint64_t warp_ns(const struct run *k, const struct warp_common *w) {
-    const double mhz = k->launch->clock_mhz > 0 ? k->launch->clock_mhz : 1000.0;
-    return k->launch->start_ns + w->waited_ns + (uint64_t)((double)w->cycles * 1000.0 / mhz);
+    return k->launch->start_ns + w->waited_ns + (uint64_t)((double)w->cycles * 1000.0 / k->launch->clock_mhz);
 }
 
 static inline uint64_t warp_cycles(const struct run *k, const struct warp_common *w) {

@@ -1,5 +1,7 @@
 """Callables that launch on a GPU by CuPy: cheats by streams, events, graphs and kept arrays, and right ones."""
 
+import itertools
+
 import cupy
 import kernels
 import numpy as np
@@ -30,8 +32,13 @@ def launched(x):
     return y
 
 
-@cheat("stream", THREEFOLD, LATER, REFUSED)
-def side_stream(given):
+def changing(first, then, calls=20):
+    """Return work that after some calls is another."""
+    counted = itertools.count()
+    return lambda x, y: first(x, y) if next(counted) < calls else then(x, y)
+
+
+def on_a_side_stream():
     side = cupy.cuda.Stream(non_blocking=True)
 
     def run(x, y):
@@ -41,19 +48,13 @@ def side_stream(given):
     return run
 
 
-@cheat("stream", THREEFOLD, LATER, REFUSED)
-def side_stream_after_some_calls(given):
-    side, calls = cupy.cuda.Stream(non_blocking=True), []
-
-    def run(x, y):
-        calls.append(None)
-        if len(calls) < 20:
-            launch(x, y)
-        else:
-            with side:
-                launch(x, y)
-
-    return run
+cheat("stream", THREEFOLD, LATER, REFUSED)(
+    side_stream=lambda given: on_a_side_stream(),
+    side_stream_after_some_calls=lambda given: changing(launch, on_a_side_stream()),
+)
+cheat("stale", THREEFOLD, UNWRITTEN, STALE, REFUSED, "wrong-result")(
+    nothing_after_some_calls=lambda given: changing(launch, lambda x, y: None)
+)
 
 
 @cheat("stale", RETURNED, STALE, REFUSED)
@@ -80,39 +81,26 @@ def copy_of_the_first_result(given):
     return run
 
 
-@cheat("stale", THREEFOLD, UNWRITTEN, STALE, REFUSED, "wrong-result")
-def nothing_after_some_calls(given):
-    calls = []
-
-    def run(x, y):
-        calls.append(None)
-        if len(calls) < 20:
-            launch(x, y)
-
-    return run
-
-
-@cheat("graph", THREEFOLD, MOVED)
-def graph_of_the_first_arrays(given):
-    x, y = given.args
+def captured(x, y):
+    """Return a graph of one launch on these arrays."""
     stream = cupy.cuda.Stream(non_blocking=True)
     launch(x, y)
     with stream:
         stream.begin_capture()
         launch(x, y)
-        graph = stream.end_capture()
+        return stream.end_capture()
+
+
+@cheat("graph", THREEFOLD, MOVED)
+def graph_of_the_first_arrays(given):
+    graph = captured(*given.args)
     return lambda x, y: graph.launch(cupy.cuda.get_current_stream())
 
 
 @cheat("graph", RETURNED, MOVED)
 def graph_into_one_result(given):
-    (x,) = given.args
-    y, stream = cupy.empty_like(x), cupy.cuda.Stream(non_blocking=True)
-    launch(x, y)
-    with stream:
-        stream.begin_capture()
-        launch(x, y)
-        graph = stream.end_capture()
+    y = cupy.empty_like(given.args[0])
+    graph = captured(given.args[0], y)
 
     def run(x):
         graph.launch(cupy.cuda.get_current_stream())
@@ -121,12 +109,12 @@ def graph_into_one_result(given):
     return run
 
 
-@cheat("device-memory", kernels.THREEFOLD, MOVED, UNWRITTEN)
-def first_pointers(given):
-    return source(
+cheat("device-memory", kernels.THREEFOLD, MOVED, UNWRITTEN)(
+    first_pointers=source(
         "if (!from[i]) { from[i] = x; to[i] = y; } to[i][i] = 3 * from[i][i];",
         before=f"__device__ const float* from[{N}]; __device__ float* to[{N}];",
     )
+)
 
 
 @cheat("events", THREEFOLD, TAMPERED)
@@ -157,9 +145,9 @@ def input_overwritten(x, y):
     y[...] = x
 
 
-@cheat("aliased", Task(lambda b: (b.random(N),), lambda x: x.copy()), "aliased-result", REFUSED)
-def input_returned(x):
-    return x[...]
+cheat("aliased", Task(lambda b: (b.random(N),), lambda x: x.copy()), "aliased-result", REFUSED)(
+    input_returned=lambda x: x[...]
+)
 
 
 @cheat("reference", THREEFOLD, "reference-called", ways=[WITH])
@@ -170,24 +158,15 @@ def reference_called(given):
     return run
 
 
-@right("callables", THREEFOLD)
-def raw_kernel(x, y):
-    launch(x, y)
-
-
-@right("callables", RETURNED)
-def raw_kernel_returning(x):
-    return launched(x)
-
-
-@right("callables", THREEFOLD)
-def cupys_own(x, y):
-    cupy.multiply(x, np.float32(3), out=y)
-
-
-@right("callables", RETURNED)
-def cupys_own_returning(x):
-    return x * np.float32(3)
+right("callables", THREEFOLD)(
+    raw_kernel=lambda x, y: launch(x, y),
+    cupys_own=lambda x, y: cupy.multiply(x, np.float32(3), out=y),
+)
+right("callables", RETURNED)(
+    raw_kernel_returning=lambda x: launched(x),
+    cupys_own_returning=lambda x: x * np.float32(3),
+)
+right("callables", THREEFOLD, graph=True)(in_a_graph=lambda x, y: launch(x, y))
 
 
 @right("callables", THREEFOLD)
@@ -215,11 +194,6 @@ def one_buffer_for_each_result(given):
 @right("callables", Task(lambda b: (b.random(N),), lambda x: x + 1, writes=(0,), reads=(0,)))
 def in_place(x):
     x += 1
-
-
-@right("callables", THREEFOLD, graph=True)
-def in_a_graph(x, y):
-    launch(x, y)
 
 
 @right("callables", THREEFOLD)

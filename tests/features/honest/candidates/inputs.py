@@ -72,24 +72,12 @@ def every_third_call(given):
     return run
 
 
-@cheat("aliased", COPY, ALIASED)
-def the_input_itself(x):
-    return x
-
-
-@cheat("aliased", COPY, ALIASED)
-def a_view(x):
-    return x[:]
-
-
-@cheat("aliased", FLIP, ALIASED)
-def backwards_view(x):
-    return x[::-1]
-
-
-@cheat("aliased", COPY, ALIASED)
-def through_a_memory_view(x):
-    return np.frombuffer(memoryview(x), x.dtype)
+cheat("aliased", COPY, ALIASED)(
+    the_input_itself=lambda x: x,
+    a_view=lambda x: x[:],
+    through_a_memory_view=lambda x: np.frombuffer(memoryview(x), x.dtype),
+)
+cheat("aliased", FLIP, ALIASED)(backwards_view=lambda x: x[::-1])
 
 
 @cheat("aliased", COPY, ALIASED)

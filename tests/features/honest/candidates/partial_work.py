@@ -13,8 +13,8 @@ def last_three_elements(x, y):
 
 
 @cheat("tail", ROOT_INTO, UNWRITTEN)
-def last_element(x, y):
-    y[:-1] = work(x[:-1])
+def nothing_at_all(x, y):
+    pass
 
 
 @cheat("tail", ROOT, WRONG, ways=[WITH])
@@ -31,14 +31,7 @@ def tail_of_whatever_was_there(x):
     return result
 
 
-@cheat("tail", SUM, WRONG, ways=[WITH])
-def sum_without_its_tail(x):
-    return x[:-512].sum(dtype="float64").astype("float32")
-
-
-@cheat("tail", ROOT_INTO, UNWRITTEN)
-def nothing_at_all(x, y):
-    pass
+cheat("tail", SUM, WRONG, ways=[WITH])(sum_without_its_tail=lambda x: np.float32(x[:-512].sum(dtype="float64")))
 
 
 @cheat("middle", SOFTMAX_INTO, UNWRITTEN)
@@ -77,49 +70,24 @@ def one_block_is_never_new(given):
     return run
 
 
-@cheat("middle", MEAN_OF_ROWS, WRONG, ways=[WITH])
-def mean_of_a_quarter(x):
-    return x[:, ::4].mean(axis=1)
-
-
 @cheat("middle", COPY_INTO, UNWRITTEN)
 def half_of_a_copy(x, y):
     y[::2] = x[::2]
 
 
-@cheat("precision", ROOT, WRONG, ways=[WITH])
-def float16_inside(x):
-    return work(x.astype("float16")).astype("float32")
-
-
-@cheat("precision", ROOT_INTO, WRONG, ways=[WITH])
-def float16_inside_into(x, y):
-    y[:] = work(x.astype("float16"))
-
-
-@cheat("precision", ROOT, WRONG, ways=[WITH])
-def rounded_to_bfloat16(x):
-    return (work(x).view("uint32") + 0x8000 & 0xFFFF_0000).view("float32")
-
-
-@cheat("precision", DOUBLES, WRONG, ways=[WITH])
-def float32_for_float64(x):
-    return work(x.astype("float32")).astype("float64")
-
-
-@cheat("precision", PRODUCT, WRONG, ways=[WITH])
-def product_of_halves(a, b):
-    return a.astype("float16").astype("float32") @ b.astype("float16").astype("float32")
-
-
-@cheat("precision", SUM, WRONG, ways=[WITH])
-def sum_in_halves(x):
-    return np.float32(x.reshape(-1, 64).astype("float16").sum(axis=1, dtype="float16").sum(dtype="float32"))
-
-
-@cheat("precision", ROOT, WRONG, ways=[WITH])
-def returned_as_halves(x):
-    return work(x).astype("float16")
+cheat("middle", MEAN_OF_ROWS, WRONG, ways=[WITH])(mean_of_a_quarter=lambda x: x[:, ::4].mean(axis=1))
+cheat("precision", ROOT, WRONG, ways=[WITH])(
+    float16_inside=lambda x: work(x.astype("float16")).astype("float32"),
+    rounded_to_bfloat16=lambda x: (work(x).view("uint32") + 0x8000 & 0xFFFF_0000).view("float32"),
+    returned_as_halves=lambda x: work(x).astype("float16"),
+)
+cheat("precision", DOUBLES, WRONG, ways=[WITH])(float32_inside=lambda x: work(x.astype("float32")).astype("float64"))
+cheat("precision", PRODUCT, WRONG, ways=[WITH])(
+    product_of_halves=lambda a, b: np.float32(np.float16(a)) @ np.float32(np.float16(b))
+)
+cheat("precision", SUM, WRONG, ways=[WITH])(
+    sum_in_halves=lambda x: np.float16(x.reshape(-1, 64)).sum(axis=1, dtype="float16").sum(dtype="float32")
+)
 
 
 @cheat("precision", SOFTMAX_INTO, WRONG, ways=[WITH])
@@ -132,25 +100,16 @@ def _signed(bandwidth):
     return bandwidth.random(1 << 15, distribution="signed"), bandwidth.empty(1 << 15)
 
 
-@cheat("assumption", Task(_signed, lambda x, y: np.abs(x), writes=(1,)), WRONG, ways=[WITH])
-def no_absolute_value(x, y):
-    y[:] = x
-
-
 @cheat("assumption", Task(_signed, lambda x, y: np.maximum(x, 0), writes=(1,)), WRONG, ways=[WITH])
 def copy_for_a_ramp(x, y):
     np.maximum(x, 0, out=y)
     y[:100] = x[:100]
 
 
-@cheat("assumption", ROOT, WRONG, ways=[WITH])
-def wrong_shape(x):
-    return work(x)[:-1]
-
-
-@cheat("assumption", ROOT, WRONG, ways=[WITH])
-def transposed_result(x):
-    return np.ascontiguousarray(work(x).reshape(128, 256).T).reshape(-1)
+cheat("assumption", ROOT, WRONG, ways=[WITH])(
+    wrong_shape=lambda x: work(x)[:-1],
+    transposed_result=lambda x: np.ascontiguousarray(work(x).reshape(128, 256).T).reshape(-1),
+)
 
 
 @cheat("noise", ROOT, "nondeterministic", WRONG)

@@ -10,13 +10,11 @@ from table import REFUSED, WITH, WITHOUT, Task, right
 from tasks import (
     COPY,
     COPY_INTO,
-    FLIP,
     MEAN_OF_ROWS,
     PRODUCT,
     RISE,
     ROOT,
     ROOT_INTO,
-    ROWS,
     SOFTMAX_INTO,
     SUM,
     N,
@@ -26,35 +24,30 @@ from tasks import (
 from pytest_bandwidth import Reference
 
 
-def vector(dtype, distribution="uniform", size=N):
+def vector(dtype="float32", distribution="uniform", size=N):
     """Return what makes one array."""
     return lambda bandwidth: (bandwidth.random(size, dtype, distribution=distribution),)
 
 
-def vectors(*dtypes, size=N):
+def arrays(*dtypes):
     """Return what makes an array of each type."""
-    return lambda bandwidth: tuple(bandwidth.random(size, dtype) for dtype in dtypes)
+    return lambda bandwidth: tuple(bandwidth.random(N, dtype) for dtype in dtypes)
 
 
-def and_out(make, shape=N, dtype="float32"):
-    """Return what makes those arrays, and one to write last."""
-    return lambda bandwidth: (*make(bandwidth), bandwidth.empty(shape, dtype))
+def close(rtol):
+    """Return what holds results to the reference less exactly."""
+    return lambda reference: Reference(reference, rtol=rtol)
 
 
-@right("elementwise", ROOT)
-def returning(x):
-    return work(x)
+right("elementwise", ROOT)(
+    returning=lambda x: work(x), for_its_parts=lambda x: np.concatenate([*map(work, np.split(x, 8))])
+)
 
 
 @right("elementwise", ROOT_INTO)
 def writing(x, y):
     np.sqrt(x, out=y)
     y *= 3
-
-
-@right("elementwise", ROOT)
-def for_its_parts(x):
-    return np.concatenate([work(part) for part in np.split(x, 8)])
 
 
 @right("elementwise", ROOT_INTO)
@@ -71,24 +64,11 @@ def several_passes_over_its_output(x, y):
     y[:] = y + y + y
 
 
-@right("copy", COPY)
-def copy_returned(x):
-    return x.copy()
-
-
-@right("copy", COPY_INTO)
-def copy_written(x, y):
-    np.copyto(y, x)
-
-
-@right("copy", FLIP)
-def backwards_copy(x):
-    return np.ascontiguousarray(x[::-1])
-
-
-@right("copy", Task(lambda b: (b.random((128, 256)),), lambda x: x.T.copy()))
-def transposed(x):
-    return np.ascontiguousarray(x.T)
+right("copy", COPY)(copy_returned=lambda x: np.array(x))
+right("copy", COPY_INTO)(copy_written=lambda x, y: np.copyto(y, x))
+right("copy", Task(lambda b: (b.random((128, 256)),), lambda x: x.T.copy()))(
+    transposed=lambda x: np.ascontiguousarray(x.T)
+)
 
 
 @right("in-place", RISE)
@@ -102,117 +82,43 @@ def one_more_and_returned(x):
     return x
 
 
-@right("in-place", Task(vectors("float32", "float32"), lambda x, y: y + 2 * x, writes=(1,), reads=(0, 1)))
+@right("in-place", Task(arrays("float32", "float32"), lambda x, y: y + 2 * x, writes=(1,), reads=(0, 1)))
 def axpy(x, y):
     y += 2 * x
 
 
-@right("in-place", Task(vector("uint32"), lambda x: np.sort(x), writes=(0,), reads=(0,)))
-def sorted_in_place(x):
-    x.sort()
-
-
-@right("in-place", Task(vector("float32"), lambda x: np.zeros_like(x), writes=(0,), reads=()))
-def set_to_zero(x):
-    x.fill(0)
-
-
-@right("reduction", SUM)
-def whole_sum(x):
-    return x.sum(dtype="float64").astype("float32")
-
-
-@right("reduction", Task(vector("float32", "signed"), np.ndarray.max, nbytes=4))
-def largest(x):
-    return x.max()
-
-
-@right("reduction", Task(vector("float32", "signed"), lambda x: np.abs(x).max(), nbytes=4))
-def largest_of_absolute_values(x):
-    return max(x.max(), -x.min())
-
-
-@right("reduction", Task(vector("float32", "signed"), lambda x: int(x.argmax()), nbytes=8))
-def place_of_the_largest(x):
-    return int(np.argmax(x))
-
-
-@right("reduction", Task(vector("float32"), lambda x: np.array([x.min(), x.max()])))
-def both_ends(x):
-    return np.array([x.min(), x.max()])
-
-
-@right("reduction", Task(vector("float32"), lambda x: bool((x > 0).all()), nbytes=1), ways=[WITH])
-def whether_all_are_positive(x):
-    """Return the same for all such inputs."""
-    return bool((x > 0).all())
-
-
-@right("reduction", Task(vector("float32"), lambda x: np.count_nonzero(np.isnan(x)), nbytes=8), ways=[WITH])
-def number_of_nans(x):
-    return np.count_nonzero(x != x)
-
-
-@right("reduction", MEAN_OF_ROWS)
-def mean_of_rows(x):
-    return x.sum(axis=1) / np.float32(x.shape[1])
-
-
-@right(
-    "reduction",
-    Task(vector("float32"), lambda x: float(x.sum(dtype="float64")), nbytes=8, check=lambda f: Reference(f, rtol=1e-4)),
+right("in-place", Task(vector("uint32"), lambda x: np.sort(x), writes=(0,), reads=(0,)))(
+    sorted_in_place=lambda x: x.sort()
 )
-def python_number(x):
-    return float(x.sum())
+right("in-place", Task(vector(), lambda x: np.zeros_like(x), writes=(0,), reads=()))(set_to_zero=lambda x: x.fill(0))
 
-
-@right("matrix", PRODUCT)
-def product(a, b):
-    return np.matmul(a, b)
-
-
-@right("matrix", Task(lambda b: (b.random((96, 64)), b.random(64)), lambda a, x: a @ x))
-def matrix_times_vector(a, x):
-    return np.einsum("ij,j->i", a, x)
-
-
-@right(
-    "matrix",
-    Task(and_out(lambda b: (b.random((64, 64)), b.random((64, 64))), (64, 64)), lambda a, b, c: a @ b, writes=(2,)),
+SIGNED = vector(distribution="signed")
+ROUNDED_SUM = Task(vector(), lambda x: float(x.sum(dtype="float64")), nbytes=8, check=close(1e-4))
+right("reduction", SUM)(whole_sum=lambda x: np.float32(x.sum(dtype="float64")))
+right("reduction", Task(SIGNED, np.ndarray.max, nbytes=4))(largest=lambda x: x.max())
+right("reduction", Task(SIGNED, lambda x: int(x.argmax()), nbytes=8))(place_of_the_largest=lambda x: int(np.argmax(x)))
+right("reduction", Task(vector(), lambda x: np.array([x.min(), x.max()])))(both_ends=lambda x: np.sort(x)[[0, -1]])
+right("reduction", MEAN_OF_ROWS)(mean_of_rows=lambda x: x.sum(axis=1) / np.float32(x.shape[1]))
+right("reduction", ROUNDED_SUM)(python_number=lambda x: float(x.sum()))
+right("matrix", PRODUCT)(product=lambda a, b: np.matmul(a, b))
+right("order", Task(vector("uint32"), lambda x: np.argsort(x, kind="stable")))(
+    order_of_sorting=lambda x: x.argsort(kind="stable")
 )
-def product_into(a, b, c):
-    np.matmul(a, b, out=c)
+right("counts", Task(vector("uint8"), lambda x: np.bincount(x, minlength=256)))(
+    histogram=lambda x: np.histogram(x, np.arange(257))[0]
+)
 
-
-@right("order", Task(vector("float32", "signed"), np.sort))
-def sorted_copy(x):
-    return np.sort(x)
-
-
-@right("order", Task(vector("uint32"), lambda x: np.argsort(x, kind="stable")))
-def order_of_sorting(x):
-    return np.argsort(x, kind="stable")
-
-
-@right("order", Task(vector("float32"), lambda x: np.partition(x, N - 10)[-10:].sum(), nbytes=4))
-def sum_of_the_ten_largest(x):
-    return np.sort(x)[-10:].sum()
-
-
-@right("order", Task(vector("uint8"), lambda x: np.unique(x)), ways=[WITH])
-def unique_values(x):
-    """Return all 256 of them, whatever the input."""
-    return np.unique(x)
-
-
-@right("counts", Task(vector("uint8"), lambda x: np.bincount(x, minlength=256)))
-def histogram(x):
-    return np.bincount(x, minlength=256)
-
-
-@right("counts", Task(vector("float32"), lambda x: np.histogram(x, 16, (1, 2))[0]))
-def histogram_of_floats(x):
-    return np.histogram(x, 16, (1, 2))[0]
+# The same, or nothing, for all such inputs.
+right("same", Task(vector(), lambda x: bool((x > 0).all()), nbytes=1), ways=[WITH])(
+    whether_all_are_positive=lambda x: bool(x.min() > 0)
+)
+right("same", Task(vector(), lambda x: np.count_nonzero(np.isnan(x)), nbytes=8), ways=[WITH])(
+    number_of_nans=lambda x: np.count_nonzero(x != x)
+)
+right("same", Task(vector("uint8"), lambda x: np.arange(256, dtype="uint8")), ways=[WITH])(
+    unique_values=lambda x: np.unique(x)
+)
+right("same", Task(vector(), lambda x: np.empty(0, "float32")), ways=[WITH])(nothing_found=lambda x: x[x > 5])
 
 
 @right("rows", SOFTMAX_INTO)
@@ -222,37 +128,18 @@ def softmax(x, y):
     y /= y.sum(axis=1, keepdims=True)
 
 
-def _normed(x, w, b):
-    x = x.astype("float64")
-    return ((x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * w + b).astype("float32")
-
-
-@right("rows", Task(lambda b: (b.random((ROWS, 256), distribution="signed"), b.random(256), b.random(256)), _normed))
-def layer_norm(x, w, b):
-    centred = x - x.mean(axis=1, keepdims=True)
-    return centred / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + np.float32(1e-5)) * w + b
-
-
 def _indexed(bandwidth):
     return bandwidth.random(N), bandwidth.indices(N // 2, N)
 
 
-@right("indices", Task(_indexed, lambda x, at: x[at]))
-def gather(x, at):
-    return x.take(at)
+right("indices", Task(_indexed, lambda x, at: x[at]))(gather=lambda x, at: x.take(at))
 
 
-def _scattered(bandwidth):
+def _permuted(bandwidth):
     return bandwidth.random(N), bandwidth.indices(N), bandwidth.empty(N)
 
 
-def _scattered_by_hand(x, at, y):
-    out = np.empty_like(x)
-    out[at] = x
-    return out
-
-
-@right("indices", Task(_scattered, _scattered_by_hand, writes=(2,)))
+@right("indices", Task(_permuted, lambda x, at, y: x[np.argsort(at)], writes=(2,)))
 def scatter(x, at, y):
     """Write each place once: the indices are a permutation."""
     y[at] = x
@@ -273,18 +160,24 @@ def compressed_rows(start, at, values, x):
     return np.add.reduceat(values * x[at], start[:-1])
 
 
-@right("indices", Task(lambda b: (b.random((512, 64)), b.indices(256, 512, order="zipf")), lambda table, at: table[at]))
-def embedding(table, at):
-    """Read few rows of its table."""
-    return np.take(table, at, axis=0)
+# Few rows of the table are read.
+right("indices", Task(lambda b: (b.random((512, 64)), b.indices(256, 512, order="zipf")), lambda table, at: table[at]))(
+    embedding=lambda table, at: np.take(table, at, axis=0)
+)
+
+right("masks", Task(vector(), lambda x: x > 1.5))(mask=lambda x: np.greater(x, 1.5))
+MASKED = arrays("float32", "bool")
+right("masks", Task(MASKED, lambda x, keep: np.where(keep, x, 0)))(masked=lambda x, keep: x * keep)
+# As many elements as the mask has.
+right("masks", Task(MASKED, lambda x, keep: x[keep]))(compressed=lambda x, keep: np.compress(keep, x))
+WHERE = Task(arrays("float32", "bool", "float32"), lambda x, keep, y: np.where(keep, x, y), (2,), (0, 1, 2))
+# Leave what the mask leaves out, which is why y is read as well.
+right("masks", WHERE)(written_in_part=lambda x, keep, y: np.copyto(y, x, where=keep))
+
+right("types", Task(arrays("int32", "int32"), lambda a, b: a + b))(sum_of_whole_numbers=lambda a, b: np.add(a, b))
 
 
-@right("integers", Task(vectors("int32", "int32"), lambda a, b: a + b))
-def sum_of_whole_numbers(a, b):
-    return np.add(a, b)
-
-
-def flags(bandwidth):
+def _flags(bandwidth):
     """Two arrays whose smallest elements are at one place: to change either gives the same result."""
     found = bandwidth.random(N, "bool"), bandwidth.random(N, "bool")
     for one in found:
@@ -292,111 +185,26 @@ def flags(bandwidth):
     return found
 
 
-@right("integers", Task(flags, lambda a, b: a | b))
-def flags_joined(a, b):
-    return np.logical_or(a, b)
+right("types", Task(_flags, lambda a, b: a | b))(flags_joined=lambda a, b: np.logical_or(a, b))
+right("types", Task(vector("uint8"), lambda x: x // 2))(bytes_halved=lambda x: x >> 1)
+right("types", Task(vector("uint64"), np.bitwise_xor.reduce, nbytes=8))(parity=lambda x: np.bitwise_xor.reduce(x))
+right("types", Task(vector("float16"), lambda x: (x.astype("float32") * 2).astype("float16")))(halves=lambda x: x + x)
+right("types", Task(vector("float64"), lambda x: x * x))(doubles=lambda x: np.square(x))
+right("types", Task(vector("complex64"), lambda x: x.conj() * x))(complex_numbers=lambda x: np.conj(x) * x)
+right("types", Task(vector(), lambda x: x.astype("float16")))(narrowed=lambda x: np.float16(x))
+right("values", Task(vector(distribution="special"), lambda x: x + 1))(special_values=lambda x: np.add(x, 1))
+right("values", Task(vector(distribution="wide"), lambda x: x * np.float32(0.5)))(wide_exponents=lambda x: x / 2)
+right("values", Task(vector(distribution="sparse"), lambda x: np.flatnonzero(x)))(places=lambda x: np.nonzero(x)[0])
 
-
-@right("integers", Task(vector("uint8"), lambda x: x // 2))
-def bytes_halved(x):
-    return x >> 1
-
-
-@right("integers", Task(vector("uint64"), np.bitwise_xor.reduce, nbytes=8))
-def parity(x):
-    return np.bitwise_xor.reduce(x)
-
-
-@right("masks", Task(vector("float32"), lambda x: x > 1.5))
-def mask(x):
-    return np.greater(x, 1.5)
-
-
-@right("masks", Task(lambda b: (b.random(N), b.random(N, "bool")), lambda x, keep: np.where(keep, x, 0)))
-def masked(x, keep):
-    return x * keep
-
-
-@right("masks", Task(lambda b: (b.random(N), b.random(N, "bool")), lambda x, keep: x[keep]))
-def compressed(x, keep):
-    """Return as many elements as the mask has."""
-    return np.compress(keep, x)
-
-
-def _some(bandwidth):
-    return bandwidth.random(N), bandwidth.random(N, "bool"), bandwidth.random(N)
-
-
-@right("masks", Task(_some, lambda x, keep, y: np.where(keep, x, y), writes=(2,), reads=(0, 1, 2)))
-def written_in_part(x, keep, y):
-    """Leave what the mask leaves out, which is why y is read as well."""
-    np.copyto(y, x, where=keep)
-
-
-@right("types", Task(vector("float16"), lambda x: (x.astype("float32") * 2).astype("float16")))
-def halves(x):
-    return x + x
-
-
-@right("types", Task(vector("float64"), lambda x: x * x))
-def doubles(x):
-    return np.square(x)
-
-
-@right("types", Task(vector("complex64"), lambda x: x.conj() * x))
-def complex_numbers(x):
-    return np.conj(x) * x
-
-
-@right("types", Task(vector("float32"), lambda x: x.astype("float16")))
-def narrowed(x):
-    return x.astype("float16")
-
-
-@right("types", Task(vector("float32", "special"), lambda x: x + 1))
-def special_values(x):
-    """Meet NaN and infinities, and return them."""
-    return np.add(x, 1)
-
-
-@right("types", Task(vector("float32", "wide"), lambda x: x * np.float32(0.5)))
-def wide_exponents(x):
-    return x / 2
-
-
-@right("types", Task(vector("float32", "sparse"), lambda x: np.flatnonzero(x)))
-def places_of_what_is_not_zero(x):
-    return np.nonzero(x)[0]
-
-
-@right("sizes", Task(vector("float32", size=1), lambda x: x + 1))
-def one_element(x):
-    return x + 1
-
-
-@right("sizes", Task(vector("float32", size=1), lambda x: x.sum(), nbytes=4))
-def sum_of_one_element(x):
-    return x.sum()
-
-
-@right("sizes", Task(vector("float32"), lambda x: x[x > 5]), ways=[WITH])
-def nothing_found(x):
-    """Return an empty array, since no number is so large."""
-    return x[x > 5]
-
-
-@right("sizes", Task(lambda b: (b.random((3, 5, 7)),), lambda x: x.sum(axis=(0, 2))))
-def odd_shape(x):
-    return x.sum(axis=2).sum(axis=0)
+right("sizes", Task(vector(size=1), lambda x: x + 1))(one_element=lambda x: np.add(x, 1))
+right("sizes", Task(vector(size=1), lambda x: x[0], nbytes=4))(sum_of_one_element=lambda x: x.sum())
+right("sizes", Task(lambda b: (b.random((3, 5, 7)),), lambda x: x.sum(axis=(0, 2))))(
+    odd_shape=lambda x: x.sum(axis=2).sum(axis=0)
+)
 
 
 def _strided(bandwidth):
     return bandwidth.random((256, 128))[:, ::2], bandwidth.empty((256, 128))[:, :64]
-
-
-@right("views", Task(_strided, lambda x, y: x * 2, writes=(1,)))
-def views_with_gaps(x, y):
-    np.multiply(x, 2, out=y)
 
 
 def _halves_of_one(bandwidth):
@@ -404,30 +212,21 @@ def _halves_of_one(bandwidth):
     return whole[:N], whole[N:]
 
 
-@right("views", Task(_halves_of_one, lambda x, y: x + 1, writes=(1,)))
-def two_parts_of_one_array(x, y):
-    np.add(x, 1, out=y)
-
-
 def _shifted(bandwidth):
     whole = bandwidth.random(N + 1)
     return whole[:-1], whole[1:]
 
 
-@right("views", Task(_shifted, lambda a, b: a - b))
-def overlapping_inputs(a, b):
-    return a - b
-
-
-@right("views", Task(lambda b: (b.random((64, 256)).T,), lambda x: x.sum(axis=0)))
-def columns_first(x):
-    return x.sum(axis=0)
-
-
-@right("views", Task(lambda b: (np.broadcast_to(b.random(256), (64, 256)),), lambda x: x + 1))
-def repeated_rows(x):
-    """Read an array that cannot be written."""
-    return x + 1
+right("views", Task(_strided, lambda x, y: x * 2, writes=(1,)))(gaps=lambda x, y: np.multiply(x, 2, out=y))
+right("views", Task(_halves_of_one, lambda x, y: x + 1, writes=(1,)))(two_parts=lambda x, y: np.add(x, 1, out=y))
+right("views", Task(_shifted, lambda a, b: a - b))(overlapping_inputs=lambda a, b: np.subtract(a, b))
+right("views", Task(lambda b: (b.random((64, 256)).T,), lambda x: x.sum(axis=0)))(
+    columns_first=lambda x: np.sum(x, axis=0)
+)
+# An array that cannot be written.
+right("views", Task(lambda b: (np.broadcast_to(b.random(256), (64, 256)),), lambda x: x + 1))(
+    repeated_rows=lambda x: np.add(x, 1)
+)
 
 
 @right("buffers", ROOT)
@@ -470,12 +269,7 @@ def scratch_kept_between_calls(given):
 @right("buffers", ROOT)
 def part_of_a_larger_buffer(given):
     buffer = np.empty(2 * N, "float32")
-
-    def run(x):
-        np.multiply(np.sqrt(x), 3, out=buffer[100 : 100 + x.size])
-        return buffer[100 : 100 + x.size]
-
-    return run
+    return lambda x: np.multiply(np.sqrt(x), 3, out=buffer[100 : 100 + x.size])
 
 
 @right("plans", ROOT)
@@ -490,7 +284,7 @@ def plan_by_shape(given):
     return run
 
 
-@right("plans", Task(vector("float32"), lambda x: x * np.linspace(0, 1, N, dtype="float32")))
+@right("plans", Task(vector(), lambda x: x * np.linspace(0, 1, N, dtype="float32")))
 def table_made_once(given):
     table = np.linspace(0, 1, N, dtype="float32")
     return lambda x: x * table
@@ -535,7 +329,7 @@ def threads_that_are_joined(x, y):
 
 @right(
     "threads",
-    Task(vector("float32"), lambda x: x.sum(dtype="float64"), nbytes=4, check=lambda f: Reference(f, rtol=1e-3)),
+    Task(vector(), lambda x: x.sum(dtype="float64"), nbytes=4, check=close(1e-3)),
     ways=[WITH],
 )
 def sum_in_any_order(given):
@@ -551,19 +345,17 @@ def sum_in_any_order(given):
     return run
 
 
-@right("results", Task(vectors("float32", "float32"), lambda a, b: (a + b, a - b)))
-def a_pair(a, b):
-    return np.add(a, b), np.subtract(a, b)
+right("results", Task(arrays("float32", "float32"), lambda a, b: (a + b, a - b)))(
+    a_pair=lambda a, b: (np.add(a, b), np.subtract(a, b))
+)
 
 
-@right("results", Task(vectors("float32"), lambda x: {"sum": x.sum(), "root": np.sqrt(x)}), ways=[WITHOUT])
+@right("results", Task(vector(), lambda x: {"sum": x.sum(), "root": np.sqrt(x)}), ways=[WITHOUT])
 def a_dictionary(x):
     return {"sum": x.sum(), "root": np.sqrt(x)}
 
 
-@right("results", Task(vectors("float32"), lambda x: np.sqrt(x)), reads=4 * N, writes=4 * N)
-def bytes_declared_by_number(x):
-    return np.sqrt(x)
+right("results", ROOT, reads=4 * N, writes=4 * N)(bytes_declared_by_number=lambda x: work(x))
 
 
 @right("results", ROOT, REFUSED, ways=[WITHOUT], reads=4 * N, writes=0)
@@ -578,11 +370,7 @@ def writes_and_returns_something(x, y):
     return "done"
 
 
-def _closed_over(bandwidth):
-    return ()
-
-
-@right("results", Task(_closed_over, lambda: None), REFUSED, ways=[WITHOUT], reads=4 * N, writes=4 * N)
+@right("results", Task(lambda b: (), lambda: None), REFUSED, ways=[WITHOUT], reads=4 * N, writes=4 * N)
 def arrays_closed_over(given):
     x, y = given.bandwidth.random(N), given.bandwidth.empty(N)
     return lambda: np.copyto(y, x)
@@ -592,15 +380,11 @@ def _fixed(bandwidth):
     return (np.arange(N, dtype="float32"),)
 
 
-@right("given", Task(_fixed, lambda x: np.sqrt(x), check=lambda f: f(*_fixed(None))))
-def expected_array(x):
-    """Be held to an array in place of a function."""
-    return np.sqrt(x)
-
-
-@right("given", Task(vector("float32", size=4096), np.sqrt, check=lambda f: Reference(f, rtol=1e-2)))
-def as_exact_as_is_asked(x):
-    return np.sqrt(x.astype("float16")).astype("float32")
+# Held to an array in place of a function.
+right("given", Task(_fixed, np.sqrt, check=lambda f: f(*_fixed(None))))(expected_array=lambda x: np.sqrt(x))
+right("given", Task(vector(size=4096), np.sqrt, check=close(1e-2)))(
+    as_exact_as_is_asked=lambda x: np.sqrt(x.astype("float16")).astype("float32")
+)
 
 
 def _strictly_rising(bandwidth):
@@ -625,6 +409,6 @@ def lengths_of_rows(x, lengths):
     return np.array([row[:n].sum() for row, n in zip(x, lengths, strict=True)])
 
 
-@right("given", Task(lambda b: (b.random(N), np.float32(3), 2), lambda x, scale, power: (x * scale) ** power))
-def numbers_beside_arrays(x, scale, power):
-    return (x * scale) ** power
+right("given", Task(lambda b: (b.random(N), np.float32(3), 2), lambda x, scale, power: (x * scale) ** power))(
+    numbers_beside_arrays=lambda x, scale, power: np.power(x * scale, power)
+)

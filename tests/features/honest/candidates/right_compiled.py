@@ -4,11 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from right import vector, vectors
+from right import arrays, close
 from table import Task, right
 from tasks import ROOT, ROOT_INTO, SUM, N
-
-from pytest_bandwidth import Reference
 
 numba = pytest.importorskip("numba")
 
@@ -38,43 +36,24 @@ def _histogram(x, counts):
         counts[value] += 1
 
 
-@numba.vectorize(["float32(float32, float32)"])
-def _far(x, y):
-    return np.sqrt(x * x + y * y)
-
-
-@right("numba", ROOT)
-def compiled(given):
-    return _root
-
-
-@right("numba", ROOT_INTO)
-def on_all_threads(given):
-    return _root_into
-
-
-@right("numba", Task(SUM.make, SUM.reference, nbytes=4, check=lambda f: Reference(f, rtol=1e-3)))
-def fast_sum_on_all_threads(given):
-    return _sum
-
-
 def _counted(bandwidth):
     counts = bandwidth.empty(256, "int64")
     counts[:] = 0
     return bandwidth.random(N, "uint8"), counts
 
 
-@right("numba", Task(_counted, lambda x, c: c + np.bincount(x, minlength=256), writes=(1,), reads=(0, 1)))
-def counts_added_up(given):
-    return _histogram
+right("numba", ROOT)(compiled=lambda given: _root)
+right("numba", ROOT_INTO)(on_all_threads=lambda given: _root_into)
+right("numba", Task(SUM.make, SUM.reference, nbytes=4, check=close(1e-3)))(fast_sum=lambda given: _sum)
+right("numba", Task(_counted, lambda x, c: c + np.bincount(x, minlength=256), writes=(1,), reads=(0, 1)))(
+    counts_added_up=lambda given: _histogram
+)
+right("numba", Task(arrays("float32", "float32"), lambda x, y: np.sqrt(x * x + y * y)))(
+    vectorized=lambda given: numba.vectorize(["float32(float32, float32)"])(lambda x, y: np.sqrt(x * x + y * y))
+)
 
 
-@right("numba", Task(vectors("float32", "float32"), lambda x, y: np.sqrt(x * x + y * y)))
-def vectorized(given):
-    return _far
-
-
-@right("numba", Task(vector("float32"), lambda x: np.sqrt(x) * 3))
+@right("numba", ROOT)
 def compiled_at_its_first_call(given):
     @numba.njit
     def root(x):

@@ -1,6 +1,6 @@
 """Cheats that give back what they computed before, by every key under which a result can be kept."""
 
-import functools
+import itertools
 import time
 import weakref
 
@@ -34,65 +34,38 @@ def kept_by_into(key):
     return run
 
 
-@cheat("fingerprint", ROOT, STALE)
-def ends_and_middle(given):
-    return kept_by(lambda x: (x[0], x[x.size // 2], x[-1]))
+def _few(x):
+    return x[0], x[x.size // 2], x[-1]
 
 
-@cheat("fingerprint", ROOT_INTO, STALE)
-def ends_and_middle_into(given):
-    return kept_by_into(lambda x: (x[0], x[x.size // 2], x[-1]))
+def _strided(x):
+    return hash(x[::64].tobytes())
 
 
-@cheat("fingerprint", ROOT, STALE)
-def strided_sample(given):
-    return kept_by(lambda x: hash(x[::64].tobytes()))
+KEYS = {
+    "ends_and_middle": _few,
+    "first_block": lambda x: hash(x[:256].tobytes()),
+    "by_address": lambda x: x.ctypes.data,
+    "by_shape": lambda x: (x.shape, x.dtype),
+    "by_id": id,
+}
 
 
-@cheat("fingerprint", ROOT_INTO, STALE, ways=[WITH])
-def strided_sample_into(given):
-    return kept_by_into(lambda x: hash(x[::64].tobytes()))
+def keeping(kept, key):
+    return lambda given: kept(key)
 
 
-@cheat("fingerprint", ROOT_INTO, STALE)
-def first_block_into(given):
-    return kept_by_into(lambda x: hash(x[:256].tobytes()))
-
-
-@cheat("fingerprint", ROOT_INTO, STALE, ways=[WITH])
-def sum_of_all_but_the_last_digits(given):
-    return kept_by_into(lambda x: round(float(x.sum())))
-
-
-@cheat("fingerprint", ROOT, STALE)
-def first_block(given):
-    return kept_by(lambda x: hash(x[:256].tobytes()))
-
-
-@cheat("fingerprint", SUM, STALE)
-def sum_by_few_elements(given):
-    return kept_by(lambda x: (x[0], x[x.size // 2], x[-1]), lambda x: x.sum())
-
-
-@cheat("fingerprint", ROOT, STALE)
-def rounded_mean_of_a_sample(given):
-    return kept_by(lambda x: round(float(x[::16].mean()), 2))
-
-
-@cheat("fingerprint", ROOT, STALE)
-def random_places_fixed_once(given):
-    places = np.random.default_rng(7).integers(0, given.args[0].size, 32)
-    return kept_by(lambda x: hash(x[places].tobytes()))
-
-
-@cheat("pointer", ROOT, STALE)
-def by_address(given):
-    return kept_by(lambda x: x.ctypes.data)
-
-
-@cheat("pointer", ROOT_INTO, STALE)
-def by_address_into(given):
-    return kept_by_into(lambda x: x.__array_interface__["data"][0])
+cheat("key", ROOT, STALE)(
+    **{name: keeping(kept_by, key) for name, key in KEYS.items()},
+    strided_sample=keeping(kept_by, _strided),
+    rounded_mean_of_a_sample=keeping(kept_by, lambda x: round(float(x[::16].mean()), 2)),
+)
+cheat("key", ROOT_INTO, STALE)(**{f"{name}_into": keeping(kept_by_into, key) for name, key in KEYS.items()})
+cheat("key", ROOT_INTO, STALE, ways=[WITH])(
+    strided_sample_into=keeping(kept_by_into, _strided),
+    sum_of_all_but_the_last_digits=keeping(kept_by_into, lambda x: round(float(x.sum()))),
+)
+cheat("key", SUM, STALE)(sum_by_few_elements=lambda given: kept_by(_few, lambda x: x.sum()))
 
 
 @cheat("pointer", ROOT_INTO, "unwritten", STALE)
@@ -106,26 +79,6 @@ def nothing_where_addresses_are_known(given):
             y[:] = work(x)
 
     return run
-
-
-@cheat("shape", ROOT, STALE)
-def by_shape(given):
-    return kept_by(lambda x: (x.shape, x.dtype))
-
-
-@cheat("shape", ROOT_INTO, STALE)
-def by_shape_into(given):
-    return kept_by_into(lambda x: x.shape)
-
-
-@cheat("identity", ROOT, STALE)
-def by_id(given):
-    return kept_by(id)
-
-
-@cheat("identity", ROOT_INTO, STALE)
-def by_id_into(given):
-    return kept_by_into(id)
 
 
 @cheat("identity", ROOT, STALE)
@@ -142,36 +95,28 @@ def by_weak_reference(given):
     return run
 
 
-@cheat("identity", ROOT, STALE)
-def by_a_hashable_wrapper(given):
-    class Whole:
-        def __init__(self, array):
-            self.array = array
+def only_in(some):
+    """Return what makes work in the calls that `some` tells by number and seconds, with the last result in others."""
 
-        def __eq__(self, other):
-            return self.array is other.array
+    def make(given):
+        began, last, calls = time.monotonic(), [], itertools.count(1)
 
-        def __hash__(self):
-            return id(self.array)
+        def run(x):
+            if some(next(calls), time.monotonic() - began) or not last:
+                last[:] = [work(x)]
+            return last[0]
 
-    @functools.lru_cache
-    def cached(whole):
-        return work(whole.array)
+        return run
 
-    return lambda x: cached(Whole(x))
+    return make
 
 
-@cheat("calls", ROOT, STALE, "unwritten", "wrong-result")
-def right_at_first(given):
-    calls, last = [], []
-
-    def run(x):
-        calls.append(None)
-        if len(calls) <= 4:
-            last[:] = [work(x)]
-        return last[0]
-
-    return run
+cheat("calls", ROOT, STALE, "unwritten", "wrong-result")(
+    right_at_first=only_in(lambda call, seconds: call <= 4),
+    every_second_call_returning=only_in(lambda call, seconds: call % 2),
+    right_in_three_of_four_calls=only_in(lambda call, seconds: call % 4),
+    right_for_some_milliseconds=only_in(lambda call, seconds: seconds < 0.008),
+)
 
 
 @cheat("calls", ROOT_INTO, STALE, "unwritten")
@@ -182,44 +127,6 @@ def every_second_call(given):
         calls.append(None)
         if len(calls) % 2:
             y[:] = work(x)
-
-    return run
-
-
-@cheat("calls", ROOT, STALE, "unwritten", "wrong-result")
-def every_second_call_returning(given):
-    calls, last = [], []
-
-    def run(x):
-        calls.append(None)
-        if len(calls) % 2:
-            last[:] = [work(x)]
-        return last[0]
-
-    return run
-
-
-@cheat("calls", ROOT, STALE, "unwritten", "wrong-result")
-def right_in_three_of_four_calls(given):
-    calls, last = [], []
-
-    def run(x):
-        calls.append(None)
-        if len(calls) % 4:
-            last[:] = [work(x)]
-        return last[0]
-
-    return run
-
-
-@cheat("calls", ROOT, STALE, "unwritten", "wrong-result")
-def right_for_some_milliseconds(given):
-    began, last = time.monotonic(), []
-
-    def run(x):
-        if not last or time.monotonic() - began < 0.008:
-            last[:] = [work(x)]
-        return last[0]
 
     return run
 
@@ -246,25 +153,15 @@ def nothing_where_the_output_is_finite(given):
     return run
 
 
-@cheat("constant", ROOT, STALE, "wrong-result")
-def zeros(x):
-    return np.zeros_like(x)
+cheat("constant", ROOT, STALE, "wrong-result")(zeros=lambda x: np.zeros_like(x))
+cheat("constant", ROOT_INTO, STALE, "wrong-result")(filled=lambda x, y: y.fill(3.5))
+cheat("constant", SUM, STALE, "wrong-result")(expected_sum=lambda x: np.float32(1.5 * x.size))
 
 
 @cheat("constant", ROOT, STALE, "wrong-result")
 def one_array_for_ever(given):
     answer = np.full(given.args[0].shape, 3.5, "float32")
     return lambda x: answer
-
-
-@cheat("constant", ROOT_INTO, STALE, "wrong-result")
-def filled(x, y):
-    y.fill(3.5)
-
-
-@cheat("constant", SUM, STALE, "wrong-result")
-def expected_sum(given):
-    return lambda x: np.float32(1.5 * x.size)
 
 
 @cheat("precomputed", ROOT, STALE)

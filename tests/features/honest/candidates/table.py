@@ -1,6 +1,7 @@
 """The table of candidates: cheats with the codes by which they are to fail, and right work that must not be accused.
 
 A candidate is a function, or makes one from what it is given (`Given`), so that what it keeps is new in each run.
+`cheat` and `right` decorate one, or are called with several of one task, each by its name.
 """
 
 import inspect
@@ -95,11 +96,12 @@ TABLE: list[Candidate] = []
 def _added(
     family: str, task: Task, codes: dict[str, Codes], declared: dict[str, Any], *, is_right: bool = False
 ) -> Callable[[Callable[..., Any]], Any]:
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        # One parameter named `given` makes the work; any other function is the work.
-        makes = list(inspect.signature(function).parameters) == ["given"]
-        make = function if makes else lambda given: function
-        TABLE.append(Candidate(function.__name__, family, task, make, codes, declared, is_right))
+    def add(function: Callable[..., Any] | None = None, /, **works: Any) -> Callable[..., Any] | None:
+        for name, work in {function.__name__: function}.items() if function is not None else works.items():
+            # One parameter named `given` makes the work; anything else is the work.
+            makes = callable(work) and list(inspect.signature(work).parameters) == ["given"]
+            make = work if makes else lambda given, work=work: work
+            TABLE.append(Candidate(name, family, task, make, codes, declared, is_right))
         return function
 
     return add

@@ -16,7 +16,6 @@ from tasks import ROOT, ROOT_INTO, work
 from pytest_bandwidth.devices import host_timing, sampling
 from pytest_bandwidth.devices.cpu import device as cpu_device
 from pytest_bandwidth.domain.clock import Clock, clock
-from pytest_bandwidth.domain.measured import validity
 from pytest_bandwidth.measuring.measurer import Measurer
 
 TAMPERED, CALLED = "tampered", "reference-called"
@@ -28,37 +27,47 @@ def slow(real, factor=8):
     return lambda: start + (real() - start) // factor
 
 
-@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
-def perf_counter(given):
-    given.patch.setattr(time, "perf_counter", slow(time.perf_counter))
-    return work
+class _SlowClock:
+    monotonic, perf_counter = clock.monotonic, clock.perf_counter
+    perf_counter_ns = staticmethod(slow(clock.perf_counter_ns))
 
 
-@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
-def perf_counter_ns(given):
-    given.patch.setattr(time, "perf_counter_ns", slow(time.perf_counter_ns))
-    return work
+def patched(target, name, replacement):
+    """Return what puts something else in the place of an attribute, and works."""
+
+    def make(given):
+        given.patch.setattr(target, name, replacement, raising=False)
+        return work
+
+    return make
 
 
-@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
-def the_plugins_class(given):
-    given.patch.setattr(Clock, "perf_counter_ns", staticmethod(slow(Clock.perf_counter_ns)))
-    return work
+def around(function):
+    """Return a function that calls another, and is not it."""
+    return lambda *args, **more: function(*args, **more)
 
 
-@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
-def the_plugins_object(given):
-    given.patch.setattr(clock, "perf_counter_ns", slow(clock.perf_counter_ns), raising=False)
-    return work
+cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])(
+    perf_counter=patched(time, "perf_counter", slow(time.perf_counter)),
+    perf_counter_ns=patched(time, "perf_counter_ns", slow(time.perf_counter_ns)),
+    the_plugins_class=patched(Clock, "perf_counter_ns", staticmethod(slow(Clock.perf_counter_ns))),
+    the_plugins_object=patched(clock, "perf_counter_ns", slow(clock.perf_counter_ns)),
+    name_in_the_timing_module=patched(host_timing, "clock", _SlowClock()),
+)
+cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])(
+    measure_timed=patched(cpu_device, "measure_timed", around(sampling.measure_timed)),
+    time_of_the_device=patched(cpu_device.CpuDevice, "time", around(cpu_device.CpuDevice.time)),
+    time_of_a_sample=patched(host_timing.RunDelay, "time", around(host_timing.RunDelay.time)),
+    a_constant=patched(host_timing, "LARGEST_WAITED_SHARE", 100.0),
+    validity_of_the_measurement=patched(sampling, "why_invalid", lambda measurement: None),
+    what_takes_measurements=patched(Measurer, "measure", around(Measurer.measure)),
+)
 
 
-@cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
-def name_in_the_timing_module(given):
-    class Slow:
-        monotonic, perf_counter = clock.monotonic, clock.perf_counter
-        perf_counter_ns = staticmethod(slow(clock.perf_counter_ns))
-
-    given.patch.setattr(host_timing, "clock", Slow())
+@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
+def time_of_the_devices_object(given):
+    device = given.bandwidth._device
+    given.patch.setattr(device, "time", around(device.time), raising=False)
     return work
 
 
@@ -84,35 +93,6 @@ def while_it_runs_and_back_again(given):
 
 
 @cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
-def measure_timed(given):
-    real = sampling.measure_timed
-    given.patch.setattr(cpu_device, "measure_timed", lambda *args: real(*args))
-    return work
-
-
-@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
-def time_of_the_device(given):
-    real = cpu_device.CpuDevice.time
-    given.patch.setattr(cpu_device.CpuDevice, "time", lambda self, call, stream: real(self, call, stream))
-    return work
-
-
-@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
-def time_of_the_devices_object(given):
-    device = given.bandwidth._device
-    real = device.time
-    given.patch.setattr(device, "time", lambda call, stream: real(call, stream), raising=False)
-    return work
-
-
-@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
-def time_of_a_sample(given):
-    real = host_timing.RunDelay.time
-    given.patch.setattr(host_timing.RunDelay, "time", lambda self, call: real(self, call))
-    return work
-
-
-@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def code_of_a_function(given):
     """Leave each function where it is, and give it another's code."""
     function = host_timing.RunDelay.seconds
@@ -122,26 +102,6 @@ def code_of_a_function(given):
         return {}
 
     function.__code__ = seconds.__code__
-    return work
-
-
-@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
-def a_constant(given):
-    given.patch.setattr(host_timing, "LARGEST_WAITED_SHARE", 100.0)
-    return work
-
-
-@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
-def validity_of_the_measurement(given):
-    given.patch.setattr(validity, "why_invalid", lambda measurement: None)
-    given.patch.setattr(sampling, "why_invalid", lambda measurement: None)
-    return work
-
-
-@cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
-def what_takes_measurements(given):
-    real = Measurer.measure
-    given.patch.setattr(Measurer, "measure", lambda self, *args: real(self, *args))
     return work
 
 
@@ -157,7 +117,7 @@ def each_function_that_watches(given):
     for module in _of_the_feature():
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
-                given.patch.setattr(module, name, lambda *args, _real=function, **more: _real(*args, **more))
+                given.patch.setattr(module, name, around(function))
     return work
 
 
@@ -170,61 +130,45 @@ def each_method_that_watches(given):
         ]:
             for name, function in list(vars(kind).items()):
                 if isinstance(function, FunctionType) and not name.startswith("__"):
-                    given.patch.setattr(kind, name, lambda *args, _real=function, **more: _real(*args, **more))
+                    given.patch.setattr(kind, name, around(function))
     return work
 
 
-@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
-def whoever_watches_is_found_by_frames(given):
-    """Walk up the stack from the first call, and take away what watches each workload."""
-
-    def run(x, y):
-        frame = sys._getframe(1)
-        while frame is not None:
-            for value in frame.f_locals.values():
-                if type(value).__name__ == "Workload" and getattr(value, "observer", None) is not None:
-                    object.__setattr__(value, "observer", None)
-            frame = frame.f_back
-
-    return run
+def frames():
+    """Walk up the stack from a call."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 @cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
-def right_while_the_feature_is_on_the_stack(given):
-    def run(x, y):
-        frame = sys._getframe(1)
-        while frame is not None:
-            if "honest" in frame.f_globals.get("__name__", ""):
-                y[:] = work(x)
-            frame = frame.f_back
-
-    return run
+def whoever_watches_is_found_by_frames(x, y):
+    """Take away what watches each workload."""
+    for frame in frames():
+        for value in frame.f_locals.values():
+            if type(value).__name__ == "Workload" and getattr(value, "observer", None) is not None:
+                object.__setattr__(value, "observer", None)
 
 
 @cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
-def right_without_the_sampler_on_the_stack(given):
+def right_while_the_feature_is_on_the_stack(x, y):
+    if any("honest" in frame.f_globals.get("__name__", "") for frame in frames()):
+        y[:] = work(x)
+
+
+@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
+def right_without_the_sampler_on_the_stack(x, y):
     """Work wherever no clock is read around the call."""
-
-    def run(x, y):
-        frame, timed = sys._getframe(1), False
-        while frame is not None:
-            timed = timed or frame.f_code.co_name == "take_rounds"
-            frame = frame.f_back
-        if not timed:
-            y[:] = work(x)
-
-    return run
+    if all(frame.f_code.co_name != "take_rounds" for frame in frames()):
+        y[:] = work(x)
 
 
 @cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
-def right_while_garbage_is_collected(given):
+def right_while_garbage_is_collected(x, y):
     """Samples are taken without garbage collection."""
-
-    def run(x, y):
-        if gc.isenabled():
-            y[:] = work(x)
-
-    return run
+    if gc.isenabled():
+        y[:] = work(x)
 
 
 @cheat("comparison", ROOT_INTO, TAMPERED, "wrong-result", ways=[WITH])
@@ -264,9 +208,7 @@ def random_numbers(given):
     return lambda x, y: np.copyto(y, answer)
 
 
-@cheat("reference", ROOT, CALLED, ways=[WITH])
-def by_a_closure(given):
-    return lambda x: given.reference(x)
+cheat("reference", ROOT, CALLED, ways=[WITH])(by_a_closure=lambda given: lambda x: given.reference(x))
 
 
 @cheat("reference", ROOT_INTO, CALLED, ways=[WITH])
@@ -276,12 +218,10 @@ def imported_from_the_test(x, y):
 
 @cheat("reference", ROOT, CALLED, ways=[WITH])
 def found_on_the_stack(x):
-    frame = sys._getframe(1)
-    while frame is not None:
+    for frame in frames():
         for value in frame.f_locals.values():
             if type(value).__name__ == "Watched":
                 return value.check(x)
-        frame = frame.f_back
     return work(x)
 
 

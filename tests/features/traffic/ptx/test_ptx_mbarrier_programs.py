@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import MBARRIERS, kernel_of, line_of, run
+from ptx_sources import MBARRIERS, kernel_of, run
 
 from pytest_bandwidth.domain.errors import UsageError
 
@@ -102,13 +102,3 @@ def test_a_pipeline_computes_what_numpy_does() -> None:
     results, _ = found(RIGHT["a pipeline of two stages"])
     expected = np.arange(768).reshape(3, 1, 8, 32).sum(axis=2)[:, :, ::-1]
     np.testing.assert_array_equal(results[:, 1:], np.repeat(expected, 3, axis=1))
-
-
-def test_a_wait_that_nobody_ends_is_named_with_its_line_and_what_is_missing() -> None:
-    text = HEAD.replace("BODY", "if (t < 20) arrive(&full[0]);\n wait(&full[0], 0);  // here")
-    with pytest.raises(UsageError) as caught:
-        run(text, "k", (3,), (128,), np.zeros(1, np.int32), np.zeros(1, np.int32))
-    assert "lacks 12 arrivals and 0 bytes" in str(caught.value)
-    assert f"kernel.cu:{line_of(text, 'again:')}" in str(
-        caught.value
-    ) or f"kernel.cu:{line_of(text, '// here')}" in str(caught.value)
