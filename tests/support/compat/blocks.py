@@ -64,6 +64,16 @@ def block_load_and_store(r: Random) -> Made:
     return (o, a), [(o, a * a.dtype.type(2))]
 
 
+@program(CUB, including("block/block_exchange") + K + r"""(T* o, const T* a) {
+    using E = cub::BlockExchange<T, 64, 4>; __shared__ typename E::TempStorage s; T v[4];
+    for (int i = 0; i < 4; i++) v[i] = a[i * 64 + threadIdx.x];
+    E(s).StripedToBlocked(v, v); for (int i = 0; i < 4; i++) o[4 * threadIdx.x + i] = v[i];
+}""", 1, 64, "float", "int")  # fmt: skip
+def block_exchange(r: Random) -> Made:
+    a, o = r.values(256), r.zeros(256)
+    return (o, a), [(o, a)]
+
+
 @program(CUB, including("block/block_radix_sort") + K + r"""(T* keys, int* values) {
     using S = cub::BlockRadixSort<T, 64, 4, int>; __shared__ typename S::TempStorage s; T key[4]; int value[4];
     for (int i = 0; i < 4; i++) { key[i] = keys[4 * threadIdx.x + i]; value[i] = values[4 * threadIdx.x + i]; }
@@ -111,6 +121,36 @@ def block_discontinuity(r: Random) -> Made:
     return (o, a), [(o, np.concatenate([[1], a[1:] != a[:-1]]))]
 
 
+@program(CUB, including("block/block_adjacent_difference") + r"""
+struct Minus { __device__ T operator()(T a, T b) const { return a - b; } };
+extern "C" __global__ void k(T* o, const T* a) {
+    using D = cub::BlockAdjacentDifference<T, 64>; __shared__ typename D::TempStorage s; T v[2];
+    for (int i = 0; i < 2; i++) v[i] = a[2 * threadIdx.x + i];
+    D(s).SubtractLeft(v, v, Minus()); for (int i = 0; i < 2; i++) o[2 * threadIdx.x + i] = v[i];
+}""", 1, 64, "int", "float")  # fmt: skip
+def block_adjacent_difference(r: Random) -> Made:
+    a, o = r.values(128), r.zeros(128)
+    return (o, a), [(o, np.concatenate([a[:1], np.diff(a)]))]
+
+
+@program(CUB, including("block/block_shuffle") + K + r"""(T* o, const T* a) {
+    using S = cub::BlockShuffle<T, 96>; __shared__ typename S::TempStorage s; T v = a[threadIdx.x], u = v;
+    S(s).Offset(v, u, 5); o[threadIdx.x] = threadIdx.x < 91 ? u : T(0);
+}""", 1, 96, "int", "float")  # fmt: skip
+def block_shuffle(r: Random) -> Made:
+    a, o = r.values(96), r.zeros(96)
+    return (o, a), [(o, np.concatenate([a[5:], np.zeros(5)]))]
+
+
+@program(CUB, including("warp/warp_reduce") + K + r"""(T* o, const T* a) {
+    using R = cub::WarpReduce<T, 16>; __shared__ typename R::TempStorage s[8];
+    T sum = R(s[threadIdx.x / 16]).Sum(a[threadIdx.x]); if (threadIdx.x % 16 == 0) o[threadIdx.x / 16] = sum;
+}""", 1, 128, "float", "int", "double")  # fmt: skip
+def reduction_of_half_warps(r: Random) -> Made:
+    a, o = r.values(128), r.zeros(8)
+    return (o, a), [(o, a.reshape(8, 16).sum(axis=1, dtype="f8"))]
+
+
 @program(CUB, including("warp/warp_scan") + K + r"""(T* o, const T* a) {
     using S = cub::WarpScan<T>; __shared__ typename S::TempStorage s[4]; T v;
     S(s[threadIdx.x / 32]).InclusiveSum(a[threadIdx.x], v); o[threadIdx.x] = v;
@@ -118,3 +158,15 @@ def block_discontinuity(r: Random) -> Made:
 def scan_of_warps(r: Random) -> Made:
     a, o = r.values(128), r.zeros(128)
     return (o, a), [(o, a.reshape(4, 32).cumsum(axis=1, dtype="f8" if r.dtype == "f4" else r.dtype).ravel())]
+
+
+@program(CUB, including("warp/warp_merge_sort") + r"""
+struct Less { __device__ bool operator()(T a, T b) const { return a < b; } };
+extern "C" __global__ void k(T* a) {
+    using S = cub::WarpMergeSort<T, 4>; __shared__ typename S::TempStorage s[2]; T v[4]; int t = threadIdx.x;
+    for (int i = 0; i < 4; i++) v[i] = a[4 * t + i];
+    S(s[t / 32]).Sort(v, Less()); for (int i = 0; i < 4; i++) a[4 * t + i] = v[i];
+}""", 1, 64, "float", "int")  # fmt: skip
+def warp_merge_sort(r: Random) -> Made:
+    a = r.values(256)
+    return (a,), [(a, np.sort(a.reshape(2, 128), axis=1).ravel())]

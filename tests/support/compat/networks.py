@@ -112,6 +112,19 @@ def eight_bit_floats_and_back(r: Random) -> Made:
     return (q, back, a, 100), [(back, np.rint(a / step) * step)]
 
 
+@program(ATTENTION, K + r"""(T* keys, T* values, const T* k_new, const T* v_new, const int* length, int most, int d) {
+    int b = blockIdx.x, i = threadIdx.x, at = (b * most + length[b]) * d + i; keys[at] = k_new[b * d + i];
+        values[at] = v_new[b * d + i];
+}""", 3, 64, "float", "__half")  # fmt: skip
+def append_to_a_cache(r: Random) -> Made:
+    keys, values, new = r.values(3, 8, 64), r.values(3, 8, 64), r.values(2, 3, 64)
+    length = np.array([0, 5, 7], "i4")
+    expected = [keys.copy(), values.copy()]
+    for cache, one in zip(expected, new, strict=True):
+        cache[np.arange(3), length] = one
+    return (keys, values, new[0], new[1], length, 8, 64), [(keys, expected[0]), (values, expected[1])]
+
+
 @program(LAYERS, K + r"""(T* o, const T* a, int h, int w) {
     int x = blockIdx.x * 8 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y; if (x >= w / 2 || y >= h / 2) return;
     const T* p = a + (blockIdx.z * h + 2 * y) * w + 2 * x; T m = p[0]; if (p[1] > m) m = p[1];
@@ -121,3 +134,19 @@ def eight_bit_floats_and_back(r: Random) -> Made:
 def largest_of_each_window(r: Random) -> Made:
     a, o = r.values(3, 20, 24), r.zeros(3, 10, 12)
     return (o, a, 20, 24), [(o, a.reshape(3, 10, 2, 12, 2).max(axis=(2, 4)))]
+
+
+@program(LAYERS, K + r"""(float* y, const T* w, const T* x, int n) {
+    int row = blockIdx.x, t = threadIdx.x; float v = 0; const float4* p = (const float4*)(w + row * n);
+        const float4* q = (const float4*)x;
+    const int each = 16 / sizeof(T);
+    for (int i = t; i < n / each; i += 32) {
+        float4 a = p[i], b = q[i]; const T* e = (const T*)&a; const T* f = (const T*)&b; for (int j = 0; j < each;
+        j++) v += (float)e[j] * (float)f[j];
+    }
+    for (int d = 16; d > 0; d /= 2) v += __shfl_down_sync(~0u, v, d);
+    if (t == 0) y[row] = v;
+}""", 10, 32, "float", "__half")  # fmt: skip
+def matrix_vector_product_by_sixteen_bytes(r: Random) -> Made:
+    w, x, y = r.values(10, 256), r.values(256), r.zeros(10, dtype="f4")
+    return (y, w, x, 256), [(y, w.astype("f8") @ x)]

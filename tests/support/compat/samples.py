@@ -27,6 +27,14 @@ def axpy_with_a_grid_stride_loop(r: Random) -> Made:
     return (y, x, a, 1000), [(y, a * x + y)]
 
 
+@program(SAMPLES, K + "(T* o, const T* a, int n) { int x = blockIdx.x * 16 + threadIdx.x,"
+         " y = blockIdx.y * 16 + threadIdx.y; if (x < n && y < n) o[x * n + y] = a[y * n + x]; }",
+         (4, 4), (16, 16), "float", "double")  # fmt: skip
+def transpose_without_shared_memory(r: Random) -> Made:
+    a, o = r.values(50, 50), r.zeros(50, 50)
+    return (o, a, 50), [(o, a.T.copy())]
+
+
 @program(SAMPLES, K + r"""(T* o, const T* a, int n) {
     __shared__ T tile[32][33];
     int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
@@ -61,6 +69,19 @@ _REDUCTIONS = {
 def reduction(r: Random) -> Made:
     a, o = r.values(2048), r.zeros(4)
     return (o, a, 2048), [(o, a.reshape(4, 512).sum(axis=1, dtype="f8" if r.dtype == "f4" else r.dtype))]
+
+
+@program(SAMPLES, K + r"""(T* o, const T* a) {
+    __shared__ T s[2][256]; int t = threadIdx.x, p = 0;
+    s[0][t] = a[t]; __syncthreads();
+    for (int d = 1; d < 256; d *= 2) {
+        s[1 - p][t] = t >= d ? s[p][t] + s[p][t - d] : s[p][t]; p = 1 - p; __syncthreads();
+    }
+    o[t] = s[p][t];
+}""", 1, 256, "float", "int")  # fmt: skip
+def scan_of_hillis_and_steele(r: Random) -> Made:
+    a, o = r.values(256), r.zeros(256)
+    return (o, a), [(o, a.cumsum(dtype=r.dtype))]
 
 
 @program(SAMPLES, K + r"""(T* a) {
@@ -149,6 +170,18 @@ def binary_search(r: Random) -> Made:
     return (o, held, wanted, 90, 100), [(o, np.searchsorted(held, wanted))]
 
 
+@program(TEXTBOOK, K + r"""(T* o, const T* a, const int* begins, int rows) {
+    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32; if (row >= rows) return;
+    T v = 0; for (int i = begins[row] + lane; i < begins[row + 1]; i += 32) v += a[i];
+    for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+    if (lane == 0) o[row] = v;
+}""", 3, 128, "float", "double", "int")  # fmt: skip
+def sums_of_segments(r: Random) -> Made:
+    begins = np.concatenate([[0], np.cumsum(r.below(60, 10))]).astype("i4")
+    a, o = r.values(int(begins[-1])), r.zeros(10)
+    return (o, a, begins, 10), [(o, [a[b:e].sum(dtype="f8") for b, e in pairwise(begins)])]
+
+
 _SPARSE_PRODUCTS = {
     "a thread a row": "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
     " T v = 0; for (int j = rows[i]; j < rows[i + 1]; j++) v += values[j] * x[columns[j]]; y[i] = v;",
@@ -167,6 +200,16 @@ def sparse_product(r: Random) -> Made:
     columns, values, x, y = r.below(50, int(rows[-1])), r.values(int(rows[-1])), r.values(50), r.zeros(70)
     expected = [(values[b:e].astype("f8") * x[columns[b:e]]).sum() for b, e in pairwise(rows)]
     return (y, rows, columns, values, x, 70), [(y, expected)]
+
+
+@program(TEXTBOOK, K + r"""(T* o, const T* a) {
+    T v = a[threadIdx.x]; int lane = threadIdx.x & 31;
+    for (int d = 1; d < 32; d *= 2) { T u = __shfl_up_sync(~0u, v, d); if (lane >= d && u > v) v = u; }
+    o[threadIdx.x] = v;
+}""", 1, 96, "float", "int")  # fmt: skip
+def running_maximum_of_warps(r: Random) -> Made:
+    a, o = r.values(96), r.zeros(96)
+    return (o, a), [(o, np.maximum.accumulate(a.reshape(3, 32), axis=1).ravel())]
 
 
 @program(SAMPLES, K + r"""(unsigned char* o, const uchar4* a, int n) {
