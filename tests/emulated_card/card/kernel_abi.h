@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define CARD_ABI 3
+#define CARD_ABI 2
 
 enum card_status { /* CUresult's numbers; the errors are sticky */
     CARD_SUCCESS = 0,
@@ -33,6 +33,7 @@ typedef struct card_window {
     uint64_t first, end;
     int64_t shift;
     uint32_t kind;
+    uint32_t read_only;
 } card_window;
 
 typedef struct card_l2 card_l2; /* l2.h */
@@ -45,7 +46,7 @@ typedef struct card_launch {
     const uint64_t *variables;    /* addresses of the module's variables, in the order of `Module.variables` */
     const card_window *windows;   /* sorted by `first`, none overlapping; must not change while the kernel runs */
     uint32_t window_count;
-    card_l2 *l2;
+    card_l2 *l2;                  /* NULL: every sector goes to DRAM */
 
     /* Clocks. A warp's time runs on by one cycle an instruction, and by CARD_BUS_NS for a load over the bus. */
     uint64_t start_ns;            /* %globaltimer at the start, not yet rounded down to its step */
@@ -56,31 +57,45 @@ typedef struct card_launch {
 
     /* Called before each volatile, relaxed or acquire load from a CARD_HOST window: how a kernel waits for the host.
      * now_ns: the waiting warp's virtual time. The callee may release the flag, run other streams, or sleep.
-     * Returns 0 to go on; anything else ends the kernel with CARD_STOPPED. */
+     * Returns 0 to go on; anything else ends the kernel with CARD_STOPPED. NULL: go on. */
     int (*poll)(void *context, uint64_t address, uint64_t now_ns);
     void *context;
-    uint64_t max_warp_instructions;
+    uint64_t max_warp_instructions; /* 0: no limit */
 } card_launch;
 
 /* A load over the bus waits about a microsecond: a spinning kernel's time runs on by so much a turn. */
 #define CARD_BUS_NS 1000
 
+/* Accesses to global memory. A request is one instruction of one warp; a sector is 32 bytes, aligned; the fewest
+ * sectors are those of the request's distinct bytes, packed. Counted as pytest_bandwidth.ptx counts them. */
+typedef struct card_access {
+    uint64_t requests, sectors, least_sectors, lanes, bytes;
+} card_access;
+
+typedef struct card_shared {
+    uint64_t requests, passes, least_passes, lanes; /* a pass serves each of 32 banks of 4 bytes once */
+} card_shared;
+
 typedef struct card_dram {
     uint64_t sectors_read, sectors_written; /* fetched for misses; written back for lines that had to leave */
 } card_dram;
 
-/* What a launch has done, by which the card knows how long it takes. A sector is 32 bytes, aligned. */
+/* What launches have done: added to, never cleared, by card_kernel. */
 typedef struct card_account {
-    uint64_t warp_instructions;
-    uint64_t shared_passes; /* a pass serves each of 32 banks of 4 bytes once */
+    uint64_t warp_instructions, thread_instructions;
+    card_access loads, stores, atomics;
+    card_shared shared_loads, shared_stores, shared_atomics;
+    uint64_t local_load_bytes, local_store_bytes;
     uint64_t l2_sectors;    /* that this card's L2 was asked for: loads, stores, and atomics */
     card_dram dram;
     uint64_t bus_bytes_read, bus_bytes_written; /* whole sectors of CARD_HOST and CARD_PEER windows */
     /* Operations by threads; a fused multiply-add is two. special: exponentials, roots, reciprocals, divisions. */
     uint64_t flop16, flop32, flop64, special, integer;
-    /* Waiting for the host: loads for which `poll` was called, and the longest time that a warp spent on them. A
-     * kernel with polls ends no earlier than what it waited for. */
-    uint64_t polls, waited_ns;
+    uint64_t barriers;      /* by warps */
+    uint64_t branches, divergent_branches;
+    /* Waiting for the host: loads for which `poll` was called, the last one's address, and the longest time that a
+     * warp spent on them. A kernel with polls ends no earlier than what it waited for. */
+    uint64_t polls, poll_address, waited_ns;
     uint64_t longest_warp_cycles; /* of one warp, an instruction a cycle: its own clock at its end */
     /* The first error: address and PTX line. */
     uint64_t error_address;

@@ -21,8 +21,15 @@ void card_l2_free(card_l2 *l2) {
     free(l2);
 }
 
+uint64_t card_l2_bytes(const card_l2 *l2) { return l2->sets * CARD_LINE_BYTES * CARD_WAYS; }
+
 void card_l2_range(card_l2 *l2, uint64_t address, uint64_t bytes, enum card_l2_access access, card_dram *dram) {
     if (bytes) card_l2_span(l2, address, address + bytes, access, dram);
+}
+
+void card_l2_flush(card_l2 *l2, card_dram *dram) {
+    for (uint64_t n = 0; n < l2->sets; ++n)
+        for (unsigned way = 0; way < CARD_WAYS; ++way) card_l2_evict(&l2->set[n], way, dram);
 }
 
 void card_l2_drop(card_l2 *l2, uint64_t address, uint64_t bytes) {
@@ -34,4 +41,11 @@ void card_l2_drop(card_l2 *l2, uint64_t address, uint64_t bytes) {
             if (line * CARD_LINE_BYTES >= address && (line + 1) * CARD_LINE_BYTES <= address + bytes)
                 card_l2_evict(&l2->set[n], way, &ignored);
         }
+}
+
+uint64_t card_l2_dirty_bytes(const card_l2 *l2) {
+    uint64_t sectors = 0;
+    for (uint64_t n = 0; n < l2->sets; ++n)
+        for (unsigned way = 0; way < CARD_WAYS; ++way) sectors += __builtin_popcount(l2->set[n].dirty[way]);
+    return sectors * CARD_SECTOR_BYTES;
 }

@@ -16,9 +16,16 @@ enum card_l2_access { CARD_L2_READ, CARD_L2_WRITE, CARD_L2_UPDATE /* an atomic: 
 /* Makes an empty cache of about so many bytes (whole sets); NULL where there is no memory. */
 card_l2 *card_l2_new(uint64_t bytes);
 void card_l2_free(card_l2 *l2);
+uint64_t card_l2_bytes(const card_l2 *l2);
 
 /* Reads or writes [address, address + bytes) of the card's own memory, as a copy or memset does. */
 void card_l2_range(card_l2 *l2, uint64_t address, uint64_t bytes, enum card_l2_access access, card_dram *dram);
 
+/* Writes back what is dirty and drops everything (the end of a context). */
+void card_l2_flush(card_l2 *l2, card_dram *dram);
+
 /* Drops [address, address + bytes) without writing it back (memory that was freed). */
 void card_l2_drop(card_l2 *l2, uint64_t address, uint64_t bytes);
+
+/* Bytes of dirty sectors, for tests. */
+uint64_t card_l2_dirty_bytes(const card_l2 *l2);

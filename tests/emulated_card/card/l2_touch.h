@@ -49,6 +49,11 @@ static inline unsigned card_l2_way(card_l2 *l2, struct card_l2_set *set, uint32_
 /* Touches sectors of one line. bytes: for writes, which bytes of each sector; NULL: all of them. */
 static inline void card_l2_touch(
     card_l2 *l2, uint64_t line, uint32_t sectors, const uint32_t *bytes, enum card_l2_access access, card_dram *dram) {
+    if (!l2) {
+        if (access != CARD_L2_WRITE) dram->sectors_read += __builtin_popcount(sectors);
+        if (access != CARD_L2_READ) dram->sectors_written += __builtin_popcount(sectors);
+        return;
+    }
     const uint64_t number = line % l2->sets;
     struct card_l2_set *set = &l2->set[number];
     const unsigned way = card_l2_way(l2, set, (uint32_t)(line / l2->sets) + 1, dram);

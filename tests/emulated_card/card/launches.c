@@ -45,7 +45,7 @@ static int run_launch(card_work *work, card_stream *stream, double start_ns, dou
         .start_ns = (uint64_t)start_ns,
         .start_cycles = (uint64_t)(start_ns * settings->clock_in_use_mhz / 1000),
         .clock_mhz = settings->clock_in_use_mhz,
-        .timer_step_ns = 32,
+        .timer_step_ns = (uint32_t)settings->timer_step_ns,
         .sm_count = settings->model.sm_count,
         .poll = go_on_polling,
         .max_warp_instructions = TURNS_AT_MOST,

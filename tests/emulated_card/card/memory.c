@@ -145,7 +145,7 @@ static void add_window(uint64_t first, uint64_t end, uint32_t kind) {
         if (end > last->end) last->end = end;
         return;
     }
-    windows[window_count++] = (card_window){first, end, CARD_ALIAS, kind};
+    windows[window_count++] = (card_window){first, end, CARD_ALIAS, kind, 0};
 }
 
 const card_window *card_windows_of(int device, uint32_t *found) {

@@ -44,7 +44,7 @@ const char *nvmlErrorString(int error) {
 
 int nvmlSystemGetDriverVersion(char *version, unsigned length) {
     BEGIN;
-    return nvml_text(version, length, "595.45.04");
+    return nvml_text(version, length, card_settings_now()->driver_version);
 }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvml_device **device) {
@@ -105,16 +105,20 @@ int nvmlDeviceGetMaxClockInfo(const nvml_device *device, int which, unsigned *mh
     return clock_of(which, 1, mhz);
 }
 
+/* EMULATED_CARD_DRIVER_CLOCK_PACE: what the driver says where the hardware skips cycles without telling it. */
 int nvmlDeviceGetClockInfo(const nvml_device *device, int which, unsigned *mhz) {
     BEGIN;
     WHOLE_CARD_ONLY;
-    return clock_of(which, card_settings_now()->pace.clock, mhz);
+    const int status = clock_of(which, card_setting_number("DRIVER_CLOCK_PACE", card_settings_now()->pace.clock), mhz);
+    if (!status && which == CLOCK_MEM) *mhz = (unsigned)(*mhz * card_setting_number("MEMORY_CLOCK_PACE", 1) + 0.5);
+    return status;
 }
 
 int nvmlDeviceGetDefaultApplicationsClock(const nvml_device *device, int which, unsigned *mhz) {
     BEGIN;
-    (void)device, (void)which, (void)mhz;
-    return NOT_SUPPORTED;
+    WHOLE_CARD_ONLY;
+    const double pace = card_setting_number("DEFAULT_CLOCK_PACE", 0);
+    return pace == 0 ? NOT_SUPPORTED : clock_of(which, pace, mhz);
 }
 
 int nvmlDeviceGetMemoryBusWidth(const nvml_device *device, unsigned *bits) {
@@ -151,7 +155,7 @@ int nvmlDeviceGetPersistenceMode(const nvml_device *device, unsigned *mode) {
 int nvmlDeviceGetVirtualizationMode(const nvml_device *device, unsigned *mode) {
     BEGIN;
     (void)device;
-    *mode = 0;
+    *mode = (unsigned)card_setting_number("VIRTUALIZATION", 0);
     return 0;
 }
 

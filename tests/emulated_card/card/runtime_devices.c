@@ -149,7 +149,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     ENTER(CARD_CALL_NS);
     const int all = card_visible_devices();
     if (device < 0 || peer < 0 || device >= all || peer >= all) LEAVE(cudaErrorInvalidDevice);
-    *can = device != peer;
+    *can = device != peer && card_setting_number("PEERS", 1) != 0;
     LEAVE(cudaSuccess);
 }
 

@@ -58,6 +58,8 @@ static card_settings read_settings(void) {
     s.devices = (int)card_setting_number("DEVICES", 1);
     if (s.devices < 0 || s.devices > CARD_DEVICES_AT_MOST) s.devices = CARD_DEVICES_AT_MOST;
     s.cuda_version = (int)card_setting_number("CUDA_VERSION", 13090);
+    s.driver_version = card_setting("DRIVER_VERSION", "595.45.04");
+    s.timer_step_ns = (int)card_setting_number("TIMER_STEP_NS", 32);
     s.pace.memory = card_setting_number("MEMORY_PACE", 1);
     s.pace.clock = card_setting_number("CLOCK_PACE", 1);
     s.pace.launch_ns = card_setting_number("LAUNCH_NS", 0);
@@ -65,6 +67,7 @@ static card_settings read_settings(void) {
     s.clock_in_use_mhz = s.model.sm_clock_mhz * s.pace.clock;
     s.jitter = card_setting_number("JITTER", 0.003);
     s.process_jitter = card_setting_number("PROCESS_JITTER", 0.002);
+    s.seed = (uint64_t)card_setting_number("SEED", 1);
     return s;
 }
 
@@ -111,7 +114,7 @@ static uint64_t mixed(uint64_t z) {
 }
 
 double card_uniform(uint64_t stream, uint64_t number) {
-    return (double)(mixed(mixed(mixed(1) ^ stream) ^ number) >> 11) * 0x1p-53;
+    return (double)(mixed(mixed(mixed(card_settings_now()->seed) ^ stream) ^ number) >> 11) * 0x1p-53;
 }
 
 double card_normal(uint64_t stream, uint64_t number) {

@@ -1,4 +1,4 @@
-/* Which sectors a warp's request needs, as the interpreter's loops/sectors.py counts them. */
+/* Which sectors a warp's request needs, counted as the interpreter's loops/sectors.py counts them. */
 #pragma once
 
 #include "run.h"
@@ -19,7 +19,7 @@ static inline enum shape shape_of(uint32_t mask, const uint64_t *address, unsign
     return SAME;
 }
 
-/* Where sectors go: an L2, or nowhere where it is NULL. */
+/* Where sectors go: an L2 (NULL: straight to DRAM), or nowhere where dram is NULL. */
 struct card_touch {
     card_l2 *l2;
     card_dram *dram;
@@ -38,13 +38,13 @@ static inline void send_line(const struct pending_line *p, const struct card_tou
         sectors |= (uint32_t)(p->bytes[s] != 0) << s;
         partial |= p->bytes[s] != 0 && p->bytes[s] != ~0u;
     }
-    if (sectors && touch->l2)
+    if (sectors && touch->dram)
         card_l2_touch(touch->l2, p->line, sectors, partial ? p->bytes : NULL, touch->access, touch->dram);
 }
 
-/* Touches what lanes in no order ask for; returns how many sectors that is. */
-static inline uint64_t touch_scattered(
-    uint32_t mask, const uint64_t *address, unsigned width, const struct card_touch *touch) {
+static inline void count_scattered(
+    uint32_t mask, const uint64_t *address, unsigned width, const struct card_touch *touch, uint64_t *sectors,
+    uint64_t *least) {
     uint64_t sorted[32];
     unsigned n = 0;
     bool rising = true;
@@ -60,12 +60,15 @@ static inline uint64_t touch_scattered(
         sorted[j] = value;
     }
     struct pending_line p = {sorted[0] / CARD_LINE_BYTES, {0, 0, 0, 0}};
-    uint64_t found = 0, after_sector = sorted[0] >> 5;
+    uint64_t found = 0, distinct = 0, after_sector = sorted[0] >> 5, after_byte = sorted[0];
     for (unsigned i = 0; i < n; ++i) {
         const uint64_t first = sorted[i] >> 5, end = sorted[i] + width, after = ((end - 1) >> 5) + 1;
         const uint64_t from = first > after_sector ? first : after_sector;
         if (after > from) found += after - from;
         if (after > after_sector) after_sector = after;
+        const uint64_t new_from = sorted[i] > after_byte ? sorted[i] : after_byte;
+        if (end > new_from) distinct += end - new_from;
+        if (end > after_byte) after_byte = end;
         /* An access is aligned to its width, so it lies inside one sector (or is a whole one). */
         if (sorted[i] / CARD_LINE_BYTES != p.line) {
             send_line(&p, touch);
@@ -74,5 +77,6 @@ static inline uint64_t touch_scattered(
         p.bytes[first & 3] |= (uint32_t)(((1ull << width) - 1) << (sorted[i] & 31));
     }
     send_line(&p, touch);
-    return found;
+    *sectors = found;
+    *least = (distinct + 31) >> 5;
 }

@@ -5,7 +5,7 @@
 /* Counts passes over the 32 four-byte banks as the interpreter's loops/sectors.py does: a bank serves one word a
  * pass, to any number of lanes; 8-byte accesses go by half warps, 16-byte ones by quarters.
  */
-static unsigned passes_of_group(uint32_t mask, const uint64_t *offset, unsigned width, unsigned first) {
+static void count_group(uint32_t mask, const uint64_t *offset, unsigned width, unsigned first, card_shared *to) {
     const unsigned group = width <= 4 ? 32 : 32 * 4 / width;
     uint8_t depth[32] = {0}, last[32];
     uint64_t words[128];
@@ -24,7 +24,8 @@ static unsigned passes_of_group(uint32_t mask, const uint64_t *offset, unsigned 
             if (++depth[bank] > most) most = depth[bank];
         }
     }
-    return most;
+    to->passes += most;
+    to->least_passes += n > 0;
 }
 
 /* Tells whether no bank is asked for two words: a row of words, one word for all, or a bank for each lane. */
@@ -38,11 +39,16 @@ static bool without_conflict(const uint64_t *offset, unsigned width) {
     return banks == ALL;
 }
 
-void count_banks(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width) {
+void count_banks(uint32_t mask, const uint64_t *offset, unsigned width, card_shared *to) {
     const unsigned group = width <= 4 ? 32 : 32 * 4 / width;
-    const bool at_once = mask == ALL && without_conflict(offset, width);
-    for (unsigned first = 0; first < 32; first += group)
-        k->account.shared_passes += at_once ? 1 : passes_of_group(mask, offset, width, first);
+    to->requests += 1;
+    to->lanes += (unsigned)__builtin_popcount(mask);
+    if (mask == ALL && without_conflict(offset, width)) {
+        to->passes += 32 / group;
+        to->least_passes += 32 / group;
+        return;
+    }
+    for (unsigned first = 0; first < 32; first += group) count_group(mask, offset, width, first, to);
 }
 
 /* The lanes' place in shared memory: NULL, and an error, where one lies outside or is misaligned. */
@@ -67,7 +73,7 @@ void load_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned 
     if (!mask) return;
     const char *shared = shared_place(k, mask, offset, width);
     if (!shared) return;
-    count_banks(k, mask, offset, width);
+    count_banks(mask, offset, width, &k->account.shared_loads);
     if (mask == ALL) {
         BY_WIDTH(width, LANES memcpy(out + l * W, shared + offset[l], W))
     } else {
@@ -79,7 +85,7 @@ void store_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned
     if (!mask) return;
     char *shared = shared_place(k, mask, offset, width);
     if (!shared) return;
-    count_banks(k, mask, offset, width);
+    count_banks(mask, offset, width, &k->account.shared_stores);
     BY_WIDTH(width, LANES if (mask >> l & 1) memcpy(shared + offset[l], in + l * W, W))
 }
 
@@ -99,6 +105,7 @@ void load_local(
         const char *place = local_place(k, w, l, offset[l], width, k->kernel->local_bytes);
         if (!place) return;
         memcpy(out + l * width, place, width);
+        k->account.local_load_bytes += width;
     }
 }
 
@@ -108,6 +115,7 @@ void store_local(
         char *place = local_place(k, w, l, offset[l], width, k->kernel->local_bytes);
         if (!place) return;
         memcpy(place, in + l * width, width);
+        k->account.local_store_bytes += width;
     }
 }
 

@@ -109,12 +109,24 @@ static enum progress run_block(struct run *k, struct block *b) {
             if (k->status) return ENDED;
             waits |= is_ready(k, w);
         }
-        if (k->account.warp_instructions > k->launch->max_warp_instructions) {
+        if (k->launch->max_warp_instructions && k->account.warp_instructions > k->launch->max_warp_instructions) {
             k->status = CARD_OUT_OF_TURNS;
             return ENDED;
         }
         if (waits) return WAITS;
         if (!pass_barriers(k, b)) return ENDED;
+    }
+}
+
+static void settle(card_account *total, const card_account *own) {
+    const size_t counters = offsetof(card_account, poll_address) / sizeof(uint64_t);
+    for (size_t i = 0; i < counters; ++i) ((uint64_t *)total)[i] += ((const uint64_t *)own)[i];
+    if (own->polls) total->poll_address = own->poll_address;
+    if (own->waited_ns > total->waited_ns) total->waited_ns = own->waited_ns;
+    if (own->longest_warp_cycles > total->longest_warp_cycles) total->longest_warp_cycles = own->longest_warp_cycles;
+    if (!total->error_line && !total->error_address) {
+        total->error_address = own->error_address;
+        total->error_line = own->error_line;
     }
 }
 
@@ -143,6 +155,6 @@ int run_launch(const struct kernel *kernel, const card_launch *launch, card_acco
         }
     }
     for (unsigned n = 0; n < MOST_BLOCKS_AT_ONCE; ++n) free_block(active[n]);
-    *account = k->account;
+    settle(account, &k->account);
     return k->status;
 }

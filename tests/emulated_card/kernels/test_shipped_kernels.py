@@ -1,0 +1,74 @@
+"""Kernels of cuda_src/ by the interpreter and as built code: same bytes, same counts.
+
+That all of them compute what NumPy does is tested both ways: tests/kernels/test_kernel_numerics.py, card/test_suite.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from typing import Any
+
+import pytest
+
+if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
+    pytest.skip("translating kernels needs: pip install 'pytest-bandwidth[traffic]'", allow_module_level=True)
+
+from interpreted import CUDA_SRC, FreshArrays
+
+from emulated_card.kernels.comparing import needs_compiler, run_both
+from pytest_bandwidth.features.traffic import ptx
+from pytest_bandwidth.suite.operations import OPERATIONS
+from pytest_bandwidth.suite.operations.model import KernelStep
+
+pytestmark = needs_compiler
+
+ARCH = "sm_90"
+SMALL_BYTES = 1 << 14
+# One of each kind: plain, strided, tiled, a tree of shuffles, halves, rows in registers, indices, packed
+# weights, products, tensor cores.
+KINDS = {
+    ("triad-plain", "float32"),
+    ("copy-wide", "float16"),
+    ("strided_read-plain", "float32"),
+    ("transpose-tiled", "float32"),
+    ("sum-wide", "float32"),
+    ("softmax-naive", "float16"),
+    ("softmax-registers", "float32"),
+    ("rms_norm_residual-registers", "float16"),
+    ("logsumexp-registers", "float32"),
+    ("bias_relu_dropout-wide", "float32"),
+    ("rope-wide", "float16"),
+    ("scale-wide", "bfloat16"),
+    ("layer_norm-staged", "float32"),
+    ("gemm-tiled", "float32"),
+    ("gather-int32", "float32"),
+    ("q4_0_gemv-fused", "float32"),
+    ("gemm-pipelined", "float16"),
+}
+# exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
+APPROXIMATE = 1e-5
+
+
+@functools.cache
+def module(file: str) -> ptx.PtxModule:
+    return ptx.compile_ptx((CUDA_SRC / file).read_text(encoding="utf-8"), arch=ARCH, filename=file)
+
+
+CASES = [
+    (operation, dtype) for operation in OPERATIONS for dtype in operation.dtypes if (operation.title, dtype) in KINDS
+]
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype"), [pytest.param(*case, id=f"{case[0].title}-{case[1]}") for case in CASES]
+)
+def test_an_operation_does_the_same_both_ways(operation: Any, dtype: str) -> None:
+    case = operation.prepare(FreshArrays(1), dtype, next(iter(operation.shapes(SMALL_BYTES, dtype))))
+    launches = [step for step in case.steps if isinstance(step, KernelStep)]
+    for step in launches:
+        run_both(module(step.file), step.kernel, step.grid, step.block, step.args, relative=APPROXIMATE)
+
+
+def test_every_kind_is_there() -> None:
+    assert len(CASES) == len(KINDS)
