@@ -105,6 +105,7 @@ BEST = [
     ("attention-flash2", ("float32", "float16", "bfloat16"), {"batch": 1, "heads": 1, "n": 128, "d": 64}),
     ("attention-flash2", ("float32", "float16", "bfloat16"), {"batch": 1, "heads": 1, "n": 128, "d": 128}),
     ("transpose-wide", ("float32", "float16"), {"rows": 128, "cols": 128}),
+    ("nchw_to_nhwc-wide", ("float32", "float16"), {"batch": 2, "channels": 128, "pixels": 256}),
     ("kv_append-wide", ("float32", "float16"), {"batch": 1, "kv_heads": 2, "tokens": 64, "d": 128, "position": 16}),
     ("intensity_fma-wide", ("float32", "float16"), {"n": 16384, "repeats": 4}),
 ]

@@ -80,6 +80,7 @@ def _split(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -
 
 
 _ONE_TO_ONE, _MATRIX = "out:T* in:T* n:i64", "out:T* in:T* rows:i64 cols:i64"
+_BATCH, _OF_BATCH = "out:T* in:T* batch:i64 rows:i64 cols:i64", "batch·rows·cols batch·rows·cols"
 _FUSED = "out:T* in:T* bias:f32 probability:f32 seed:u32 n:i64"
 _STRIDED, _OFFSET = "out:T* in:T* stride:i64 n:i64", "out:T* in:T* offset:i64 n:i64"
 _GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
@@ -126,6 +127,8 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("transpose_naive", access.transpose_naive, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_tiled", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_wide", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
+    _family("transpose_batch_naive", access.transpose_batch_naive, _BATCH, _OF_BATCH, bits=True),
+    _family("transpose_batch_wide", access.transpose_batch_tiled, _BATCH, _OF_BATCH, bits=True),
     _family("softmax_naive", norms.softmax_naive, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_online", norms.softmax_online, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_staged", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),

@@ -32,6 +32,7 @@ KINDS = {
     ("copy-wide", "float16"),
     ("strided_read-plain", "float32"),
     ("transpose-tiled", "float32"),
+    ("nchw_to_nhwc-wide", "float16"),
     ("sum-wide", "float32"),
     ("softmax-naive", "float16"),
     ("softmax-registers", "float32"),
