@@ -179,6 +179,39 @@ def test_layer_norm_survives_a_mean_far_from_zero(version):
     np.testing.assert_allclose(out, [[-np.sqrt(2), 0, np.sqrt(2), 0]], rtol=1e-5, atol=1e-6)
 
 
+HARD_ROWS = (
+    [0] * 8,
+    [np.nan, 1, -2, 3, -np.nan, 5, -6, 7],
+    [np.inf, 1, -2, 3, 0, 5, -6, 7],
+    [1e-40, -3e-40, 2e-41, 0, 1e-45, 0, 0, 0],  # 448 ÷ their largest is no float
+    [3.4e38, -1e38, 1, -0.0, 0, 0, 0, 0],
+    [448, 2**-10, 1.5 * 2**-9, -(2**-6) * 0.999, 17, 19, -21, 25],  # on the middle between two codes
+    [127, 0.5, 1.5, -2.5, 126.5, -126.5, 1, 0],
+)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", ARCH])  # by integers, and by an instruction
+@pytest.mark.parametrize("version", ["plain", "registers"])
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_hard_rows_in_8_bits(kind, version, arch):
+    rows = np.array(HARD_ROWS, "float32")
+    codes, scales = np.full(rows.shape, 99, kind.replace("fp", "uint")), np.full(len(rows), np.nan, "float32")
+    args = (codes, scales, rows, np.int64(len(rows)), np.int64(8))
+    execution = execute(shipped("quantize.cu", arch), f"quantize_{kind}_{version}_f32", (2,), (64,), args)
+    assert not faults([execution])
+    for found, expected in zip((codes, scales), references.quantize_rows(rows, kind), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("suffix", ["f32x4", "f16x8"])
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_every_code_of_8_bits_is_its_number(kind, suffix):
+    codes, scales = np.arange(256, dtype=np.uint8).reshape(2, 128), np.array([1, 0.5], "float32")
+    codes, out = codes.view(kind.replace("fp", "uint")), np.zeros((2, 128), f"float{suffix[1:3]}")
+    launch("quantize.cu", f"dequantize_{kind}_{suffix}", (out, codes, scales, np.int64(2), np.int64(128)))
+    np.testing.assert_array_equal(out, references.dequantize_rows(codes, scales))
+
+
 @pytest.mark.parametrize(
     ("kernel", "d"), [("attention_flash", 129), ("attention_flash2_64", 65), ("attention_flash2_128", 129)]
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.cpu.kernels import HostKernel
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, rope, stream
+from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, quantize, rope, stream
 
 # Suffix of a name, element type, type that it is computed in. Wide versions ask for 16 bytes at a time, which is what
 # a vectorised host kernel does anyway.
@@ -88,6 +88,8 @@ _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
 _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
 _OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
 _ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
+_QUANTIZE, _OF_QUANTIZED = "codes:{}* scales:f32* in:T* rows:i64 cols:i64", "rows·cols rows rows·cols"
+_DEQUANTIZE, _OF_DEQUANTIZED = "out:T* codes:{}* scales:f32* rows:i64 cols:i64", "rows·cols rows·cols rows"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
 _PLANAR = "y:T* x:T* nibbles:u8* scales:u8* m:i64 n:i64 k:i64"
@@ -143,6 +145,16 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
     _family("rope", rope.rope, _ROPE, _turned, WIDE_FLOATS),
+    *(
+        _family(f"quantize_int8_{version}", quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED)
+        for version in ("plain", "registers")
+    ),
+    *(
+        _family(f"quantize_fp8_{version}", quantize.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED)
+        for version in ("plain", "registers")
+    ),
+    _family("dequantize_int8", quantize.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, WIDE_FLOATS),
+    _family("dequantize_fp8", quantize.dequantize_fp8, _DEQUANTIZE.format("u8"), _OF_DEQUANTIZED, WIDE_FLOATS),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
     _family("gemm_blocked", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),

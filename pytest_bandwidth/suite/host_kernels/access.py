@@ -164,6 +164,7 @@ def transpose_tiled(parts: int, out: Array, x: Array, rows: int, cols: int) -> N
         for col in range(cols):
             out[col * rows + row] = x[row * cols + col]
 
+
 @inlined
 def transpose_batch_naive(parts: int, out: Array, x: Array, batch: int, rows: int, cols: int) -> None:
     """Transpose each of `batch` matrices."""

@@ -55,6 +55,7 @@ def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
 _DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
 _PARTIALS = "partial results"
+_IN_8_BITS = "rows·cols·s + rows·cols + 4·rows"
 _FUSED = Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")
 _SEPARATE = Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k")
 
@@ -84,6 +85,8 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("logsumexp-fused", "logsumexp-registers"), Formula("rows·cols·s + rows·s", "3·rows·cols")),
     "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
     "rope": Formula("2·tokens·heads·d·s + 4·tokens·d", "3·tokens·heads·d"),
+    **dict.fromkeys(("quantize_int8", "quantize_fp8"), Formula(_IN_8_BITS, "3·rows·cols")),
+    **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), Formula(_IN_8_BITS, "rows·cols")),
     "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
     **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
