@@ -56,10 +56,11 @@ struct Fp8 {
         return code(low) | code(high) << 8;
 #endif
     }
-    // Trick: its bits in the places of a float's are 2^120 times too small, the smallest ones (subnormal) as well.
+    // Trick: its bits in the places of a half's are 2^8 times too small, the smallest ones (subnormal) as well. Of a
+    // float's they would be, too, but many a compiler is told to take subnormal floats for zeros (-ftz=true).
     static __device__ float value(unsigned int code) {
-        const float small = __uint_as_float((code & 0x80) << 24 | (code & 0x7f) << 20);
-        return (code & 0x7f) == 0x7f ? __uint_as_float(0x7fffffff) : small * __uint_as_float((120u + 127) << 23);
+        const unsigned short bits = (code & 0x80) << 8 | (code & 0x7f) << 7;
+        return (code & 0x7f) == 0x7f ? __uint_as_float(0x7fffffff) : 256.0f * __half2float(__ushort_as_half(bits));
     }
 };
 

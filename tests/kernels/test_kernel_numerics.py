@@ -16,6 +16,7 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
 import interpreted
 from interpreted import CUDA_SRC, FreshArrays, faults, program, run, shipped
 
+from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.launch import execute
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx
 
@@ -203,12 +204,19 @@ def test_hard_rows_in_8_bits(kind, version, arch):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("options", [(), ("-ftz=true",)])  # as CuPy compiles
 @pytest.mark.parametrize("suffix", ["f32x4", "f16x8"])
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
-def test_every_code_of_8_bits_is_its_number(kind, suffix):
+def test_every_code_of_8_bits_is_its_number(kind, suffix, options):
     codes, scales = np.arange(256, dtype=np.uint8).reshape(2, 128), np.array([1, 0.5], "float32")
     codes, out = codes.view(kind.replace("fp", "uint")), np.zeros((2, 128), f"float{suffix[1:3]}")
-    launch("quantize.cu", f"dequantize_{kind}_{suffix}", (out, codes, scales, np.int64(2), np.int64(128)))
+    text, args = (
+        (CUDA_SRC / "quantize.cu").read_text(encoding="utf-8"),
+        (out, codes, scales, np.int64(2), np.int64(128)),
+    )
+    compiled = Program(compile_ptx(text, arch=ARCH, options=options, filename="quantize.cu"))
+    args = (out, codes, scales, np.int64(2), np.int64(128))
+    assert not faults([execute(compiled, f"dequantize_{kind}_{suffix}", (1,), (32,), args)])
     np.testing.assert_array_equal(out, references.dequantize_rows(codes, scales))
 
 
