@@ -140,3 +140,6 @@ def test_packed_weights_are_asked_for_16_bytes_a_lane(dtype):
     requests = 32 * 4096 / 32 / 32 * 2 + 4096 / 4 / 32
     assert found.loads.requests == requests
     assert found.bank_conflicts == 0
+    (found,) = counts("q4_0_gemm-planar", dtype, m=32, n=64, k=4096)
+    assert found.loads.requests == 64 * 4096 / 32 / 32 * 2 + 32 * 4096 / 4 / 32
+    assert found.shared_loads.bank_conflicts == 0

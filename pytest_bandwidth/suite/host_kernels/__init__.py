@@ -164,6 +164,7 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("q4_0_gemv", matmul.q4_0_product, _PACKED, _q4_product),
     _family("q4_0_gemm", matmul.q4_0_product, _PACKED, _q4_product),
     _family("q4_0_gemv_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
+    _family("q4_0_gemm_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
     _family(
         "q4_0_dequantize",
         matmul.q4_0_dequantize,

@@ -94,7 +94,7 @@ FORMULAS: dict[str, Formula] = {
     "kv_decode-plain": _DECODE,
     **dict.fromkeys(("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
-    **dict.fromkeys(("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemm-fused"), _FUSED),
+    **dict.fromkeys((f"q4_0_{shape}-{v}" for shape in ("gemv", "gemm") for v in ("planar", "fused")), _FUSED),
     **dict.fromkeys(("q4_0_gemv-separate", "q4_0_gemm-separate"), _SEPARATE),
 }
 

@@ -49,6 +49,7 @@ KINDS = {
     ("gemm-tiled", "float32"),
     ("gather-int32", "float32"),
     ("q4_0_gemv-fused", "float32"),
+    ("q4_0_gemm-planar", "float16"),
     ("gemm-pipelined", "float16"),
 }
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
