@@ -19,7 +19,9 @@
 //              Y: its lanes share a row of W, two bytes each, and add up at the end. It takes 49 instructions for four
 //              weights. gemv goes over that row once per row of X; gemm once per eight.
 //   planar     q4_0_gemv_planar: copy this one. Nibbles and scales lie in arrays of their own, so that a lane loads the
-//              nibbles of a block at once, of four rows; what they meet of X comes from shared memory.
+//              nibbles of a block at once, of four rows; what they meet of X comes from shared memory. For several rows
+//              of X copy q4_0_gemm_planar: weights and X become halves, which tensor cores multiply; sums are floats. A
+//              block computes 32x64 of Y. On AMD it computes as q4_0_gemv_planar does.
 //   separate   q4_0_dequantize, then linear_gemv or linear_gemm: kn*18/32 + 2*kn*s, 15 times as many at float.
 //
 // One-dimensional blocks of whole warps for the products, of 256 threads for planar, of any size for dequantize; any
@@ -272,6 +274,153 @@ __device__ __forceinline__ void planar_product(T* y, const T* x, const unsigned 
     }
 }
 
+// ---- several tokens: tensor cores -----------------------------------------------------------------------------------
+
+#if defined(__CUDA_ARCH__)  // AMD's matrix instructions are others
+
+// D += A*B of 16x8x16 elements (PTX ISA has a figure).
+__device__ __forceinline__ void multiply(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+#pragma unroll
+    for (int half = 0; half < 2; ++half)  // Turing's is half as deep
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+#endif
+}
+
+__device__ __forceinline__ unsigned int two_halves(float first, float second) {
+    const __half2 both = __floats2half2_rn(first, second);
+    return reinterpret_cast<const unsigned int&>(both);
+}
+
+static constexpr int TILE_ROWS = 32, TILE_COLS = 64;  // of Y, that a block computes
+static constexpr int STEP = 16;                       // blocks of 32 weights, of each row of W, at a time
+static constexpr int ROW_PITCH = STEP * PITCH + 16;   // halves; 16 more keep the rows of four lanes in different banks
+
+// Y = X*W^T. Four warps have 16 columns each, and four more the same ones with the other half of each step.
+template <typename T>
+__device__ __forceinline__ void tensor_product(T* y, const T* x, const unsigned char* nibbles,
+                                               const unsigned char* scales, long long m, long long n, long long k) {
+    __shared__ __align__(16) __half staged[TILE_ROWS * ROW_PITCH];
+    const int thread = threadIdx.x, group = thread % 32 / 4, member = thread % 4;  // of a warp, as mma has them
+    const int warp_col = thread / 32 % 4 * 16, warp_block = thread / 128 * (STEP / 2);
+    const long long blocks_per_row = (k + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
+    const long long row_tiles = (m + TILE_ROWS - 1) / TILE_ROWS, tiles = row_tiles * ((n + TILE_COLS - 1) / TILE_COLS);
+    const bool is_aligned = reinterpret_cast<unsigned long long>(nibbles) % 16 == 0;
+    const bool x_is_aligned = reinterpret_cast<unsigned long long>(x) % sizeof(Four<T>) == 0 && k % 4 == 0;
+    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {  // neighbours have the same weights
+        const long long row0 = tile % row_tiles * TILE_ROWS, col0 = tile / row_tiles * TILE_COLS + warp_col + group;
+        Four<T> of_x[STEP];
+        uint4 packed[2][2];
+        float scale[2][2];
+        auto fetch = [&](long long first) {
+#pragma unroll
+            for (int part = 0; part < 2; ++part)
+#pragma unroll
+                for (int c = 0; c < 2; ++c) {
+                    const long long col = col0 + 8 * c, block = first + warp_block + 4 * part + member;
+                    const bool inside = col < n && block < blocks_per_row;
+                    const long long at = col * blocks_per_row + block;
+                    packed[part][c] = inside ? nibbles_at(nibbles + at * 16, is_aligned) : uint4{};
+                    scale[part][c] = inside ? scale_of(scales + at * SCALE_BYTES) : 0.0f;
+                }
+#pragma unroll
+            for (int i = 0; i < STEP; ++i) {
+                const long long row = row0 + thread / 128 + 2 * i, at = first * BLOCK_ELEMENTS + thread % 128 * 4;
+                of_x[i] = {};
+                if (x_is_aligned && row < m && at < k)
+                    of_x[i] = *reinterpret_cast<const Four<T>*>(x + row * k + at);
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    if (!x_is_aligned && row < m && at + e < k) of_x[i].elements[e] = x[row * k + at + e];
+            }
+        };
+        float sum[2][2][4] = {};
+        fetch(0);
+        for (long long first = 0; first < blocks_per_row; first += STEP) {
+            __syncthreads();  // before this X overwrites the one before
+#pragma unroll
+            for (int i = 0; i < STEP; ++i) {
+                const T(&four)[4] = of_x[i].elements;
+                const int place = thread % 128 / 8 * PITCH + thread % 8 * 4;
+                *reinterpret_cast<uint2*>(staged + (thread / 128 + 2 * i) * ROW_PITCH + place) =
+                    make_uint2(two_halves(static_cast<float>(four[0]), static_cast<float>(four[1])),
+                               two_halves(static_cast<float>(four[2]), static_cast<float>(four[3])));
+            }
+            uint4 weights[2][2];
+            float scale_of_these[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                weights[i / 2][i % 2] = packed[i / 2][i % 2];
+                scale_of_these[i / 2][i % 2] = scale[i / 2][i % 2];
+            }
+            __syncthreads();
+            if (first + STEP < blocks_per_row) fetch(first + STEP);  // on its way while these are multiplied
+            // Trick: a sum may run over k in any order. So the lanes of a group have a block of 32 weights each, 16
+            // bytes of one load, in the places of mma's B; A is read in that order, and W needs no shared memory.
+#pragma unroll
+            for (int step = 0; step < 16; ++step) {
+                const int part = step / 8, w = step / 2 % 4, high = step % 2;
+                const __half* from = staged + group * ROW_PITCH + (warp_block + 4 * part + member) * PITCH;
+                unsigned int of_columns[2][2];
+#pragma unroll
+                for (int c = 0; c < 2; ++c) {
+                    const uint4 all = weights[part][c];
+                    const unsigned int word = (w == 0 ? all.x : w == 1 ? all.y : w == 2 ? all.z : all.w) >> 4 * high;
+                    const float factor = scale_of_these[part][c];
+                    of_columns[c][0] = two_halves((sixteen_and<0>(word) - 24.0f) * factor,  // each is 16 + 8 too large
+                                                  (sixteen_and<2>(word) - 24.0f) * factor);
+                    of_columns[c][1] = two_halves((sixteen_and<4>(word) - 24.0f) * factor,
+                                                  (sixteen_and<6>(word) - 24.0f) * factor);
+                }
+#pragma unroll
+                for (int r = 0; r < 2; ++r) {
+                    const __half* row = from + 16 * r * ROW_PITCH + BLOCK_ELEMENTS / 2 * high + 4 * w;
+                    const uint2 upper = *reinterpret_cast<const uint2*>(row);
+                    const uint2 lower = *reinterpret_cast<const uint2*>(row + 8 * ROW_PITCH);
+                    const unsigned int of_rows[4] = {upper.x, lower.x, upper.y, lower.y};
+#pragma unroll
+                    for (int c = 0; c < 2; ++c) multiply(sum[r][c], of_rows, of_columns[c]);
+                }
+            }
+        }
+        // The halves of all steps are added through shared memory.
+        float* others = reinterpret_cast<float*>(staged) + thread % 128;
+#pragma unroll
+        for (int half = 1; half >= 0; --half) {
+            __syncthreads();
+            if (thread / 128 != half) continue;
+#pragma unroll
+            for (int i = 0; i < 16; ++i) {
+                const int r = i / 8, c = i / 4 % 2, e = i % 4;
+                const long long row = row0 + 16 * r + 8 * (e / 2) + group;
+                const long long col = col0 - group + 8 * c + 2 * member + e % 2;
+                if (half)
+                    others[i * 128] = sum[r][c][e];
+                else if (row < m && col < n)
+                    y[row * n + col] = static_cast<T>(sum[r][c][e] + others[i * 128]);
+            }
+        }
+    }
+}
+#endif
+
+template <typename T>
+__device__ __forceinline__ void tensor_or_planar(T* y, const T* x, const unsigned char* nibbles,
+                                                 const unsigned char* scales, long long m, long long n, long long k) {
+#if defined(__CUDA_ARCH__)
+    tensor_product(y, x, nibbles, scales, m, n, k);
+#else
+    planar_product(y, x, nibbles, scales, m, n, k);
+#endif
+}
+
 static constexpr int GEMM_ROWS = 8;  // rows of X that one pass over a row of W serves
 
 extern "C" __global__ void q4_0_dequantize_f32(float* __restrict__ out, const unsigned char* __restrict__ blocks,
@@ -301,6 +450,18 @@ extern "C" __global__ void q4_0_gemv_planar_f16(__half* __restrict__ y, const __
                                                 const unsigned char* __restrict__ scales, long long m, long long n,
                                                 long long k) {
     planar_product(y, x, nibbles, scales, m, n, k);
+}
+// One block on a multiprocessor: a thread has registers for all that is on its way.
+extern "C" __global__ void __launch_bounds__(256, 1)
+    q4_0_gemm_planar_f32(float* __restrict__ y, const float* __restrict__ x, const unsigned char* __restrict__ nibbles,
+                         const unsigned char* __restrict__ scales, long long m, long long n, long long k) {
+    tensor_or_planar(y, x, nibbles, scales, m, n, k);
+}
+extern "C" __global__ void __launch_bounds__(256, 1)
+    q4_0_gemm_planar_f16(__half* __restrict__ y, const __half* __restrict__ x,
+                         const unsigned char* __restrict__ nibbles, const unsigned char* __restrict__ scales,
+                         long long m, long long n, long long k) {
+    tensor_or_planar(y, x, nibbles, scales, m, n, k);
 }
 extern "C" __global__ void q4_0_gemv_f32(float* __restrict__ y, const float* __restrict__ x,
                                          const unsigned char* __restrict__ blocks, long long m, long long n,

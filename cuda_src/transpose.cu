@@ -10,9 +10,11 @@
 //   transpose_wide    copy this one. Tiled moves 4 or 2 bytes with each instruction, and computes a 64-bit place for
 //                     each; here a thread loads 4 rows of 4 floats (8 of 8 halves), 16 bytes at a time, and transposes
 //                     them in registers. Tiles are 64x64 floats, 128x128 halves. _f16 transposes bfloat16 as well.
+//   transpose_batch_naive, _wide   the same for each matrix of a batch, a layer of the grid each. Of images, channels x
+//                     pixels, it makes pixels x channels (NCHW to NHWC), and back.
 //
-// Blocks of (32, 8) threads, of (16, 16) for wide; any two-dimensional grid; any shape, empty ones included. Where rows
-// or columns are no multiple of 16 bytes, wide moves single elements on that side.
+// Blocks of (32, 8) threads, of (16, 16) for wide; any grid; any shape, empty ones included. Where rows or columns are
+// no multiple of 16 bytes, wide moves single elements on that side.
 //
 // Reference: Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA;
 // https://developer.nvidia.com/blog/efficient-matrix-transpose-cuda-cc/
@@ -127,4 +129,35 @@ extern "C" __global__ void transpose_wide_f32(float* __restrict__ out, const flo
 extern "C" __global__ void transpose_wide_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
                                               long long cols) {
     transpose_wide(reinterpret_cast<unsigned short*>(out), reinterpret_cast<const unsigned short*>(in), rows, cols);
+}
+
+template <typename T>
+__device__ __forceinline__ void batch_naive(T* out, const T* in, long long batch, long long rows, long long cols) {
+    for (long long matrix = blockIdx.z; matrix < batch; matrix += gridDim.z)
+        transpose_naive(out + matrix * rows * cols, in + matrix * rows * cols, rows, cols);
+}
+template <typename T>
+__device__ __forceinline__ void batch_wide(T* out, const T* in, long long batch, long long rows, long long cols) {
+    for (long long matrix = blockIdx.z; matrix < batch; matrix += gridDim.z)
+        transpose_wide(out + matrix * rows * cols, in + matrix * rows * cols, rows, cols);
+}
+
+extern "C" __global__ void transpose_batch_naive_f32(float* __restrict__ out, const float* __restrict__ in,
+                                                     long long batch, long long rows, long long cols) {
+    batch_naive(out, in, batch, rows, cols);
+}
+extern "C" __global__ void transpose_batch_naive_f16(__half* __restrict__ out, const __half* __restrict__ in,
+                                                     long long batch, long long rows, long long cols) {
+    batch_naive(out, in, batch, rows, cols);
+}
+// Blocks at once on a multiprocessor: 64 KiB under way of each type, or all that Turing has registers for.
+extern "C" __global__ void __launch_bounds__(256, 4)
+    transpose_batch_wide_f32(float* __restrict__ out, const float* __restrict__ in, long long batch, long long rows,
+                             long long cols) {
+    batch_wide(out, in, batch, rows, cols);
+}
+extern "C" __global__ void __launch_bounds__(256, 2)
+    transpose_batch_wide_f16(__half* __restrict__ out, const __half* __restrict__ in, long long batch, long long rows,
+                             long long cols) {
+    batch_wide(reinterpret_cast<unsigned short*>(out), reinterpret_cast<const unsigned short*>(in), batch, rows, cols);
 }

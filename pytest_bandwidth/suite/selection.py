@@ -34,7 +34,7 @@ NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "sum-wide", 
 # Data that any cache would hold, on purpose: it is measured cold, and is GB/s like any other.
 CACHED: dict[str, Sizes] = {"copy-plain": {"n": 1 << 20}}
 CACHED_DTYPES = frozenset({"float32", "float16"})
-NOT_QUICK_OPERATIONS = frozenset({"q4_0_gemm", "intensity_add", "strided_write"})
+NOT_QUICK_OPERATIONS = frozenset({"q4_0_gemm", "intensity_add", "strided_write", "nhwc_to_nchw"})
 QUICK_HALF = frozenset(
     {
         "copy-wide",

@@ -189,6 +189,22 @@ def rms_norm_residual(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -
     return Traffic(2 * n * s + (cols * s if rows else 0), 2 * n * s, 5 * n, requested, 2 * n * s)
 
 
+def quantize_rows(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
+    """Model rows in codes of a byte with a float32 scale each: n·s + n + 4·rows bytes, 3n FLOP, n = rows·cols.
+
+    The FLOP are maximum, multiplication and rounding. For `row_reads` see `softmax`.
+    """
+    rows, n, s = count("rows", rows), count("rows", rows) * count("cols", cols), bytes_per_element(dtype)
+    written = n + 4 * rows
+    return Traffic(n * s, written, 3 * n, count("row_reads", row_reads, least=1) * n * s, written)
+
+
+def dequantize_rows(rows: int, cols: int, dtype: Any) -> Traffic:
+    """Model code·scale of such rows: n + 4·rows + n·s bytes, n FLOP."""
+    rows, n = count("rows", rows), count("rows", rows) * count("cols", cols)
+    return Traffic(n + 4 * rows, n * bytes_per_element(dtype), n)
+
+
 def logsumexp(rows: int, cols: int, dtype: Any, *, fused: bool) -> Traffic:
     """Model ln Σ exp(x) of each row: ~3 FLOP an element (max, exp, add).
 

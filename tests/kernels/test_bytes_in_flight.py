@@ -24,9 +24,10 @@ LOADING = {
     "softmax.cu": ("softmax_registers",),
     "layernorm.cu": ("layer_norm_registers", "rms_norm_residual_registers"),
     "logsumexp.cu": ("logsumexp_registers",),
+    "quantize.cu": ("quantize_int8_registers", "quantize_fp8_registers"),
     "rope.cu": ("rope",),
 }
-ROWS = ("softmax.cu", "layernorm.cu", "logsumexp.cu")
+ROWS = ("softmax.cu", "layernorm.cu", "logsumexp.cu", "quantize.cu")
 KERNELS = [
     (file, kernel)
     for file, names in LOADING.items()

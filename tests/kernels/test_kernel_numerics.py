@@ -16,6 +16,7 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
 import interpreted
 from interpreted import CUDA_SRC, FreshArrays, faults, program, run, shipped
 
+from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.launch import execute
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx
 
@@ -179,6 +180,46 @@ def test_layer_norm_survives_a_mean_far_from_zero(version):
     np.testing.assert_allclose(out, [[-np.sqrt(2), 0, np.sqrt(2), 0]], rtol=1e-5, atol=1e-6)
 
 
+HARD_ROWS = (
+    [0] * 8,
+    [np.nan, 1, -2, 3, -np.nan, 5, -6, 7],
+    [np.inf, 1, -2, 3, 0, 5, -6, 7],
+    [1e-40, -3e-40, 2e-41, 0, 1e-45, 0, 0, 0],  # 448 ÷ their largest is no float
+    [3.4e38, -1e38, 1, -0.0, 0, 0, 0, 0],
+    [448, 2**-10, 1.5 * 2**-9, -(2**-6) * 0.999, 17, 19, -21, 25],  # on the middle between two codes
+    [127, 0.5, 1.5, -2.5, 126.5, -126.5, 1, 0],
+)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", ARCH])  # by integers, and by an instruction
+@pytest.mark.parametrize("version", ["plain", "registers"])
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_hard_rows_in_8_bits(kind, version, arch):
+    rows = np.array(HARD_ROWS, "float32")
+    codes, scales = np.full(rows.shape, 99, kind.replace("fp", "uint")), np.full(len(rows), np.nan, "float32")
+    args = (codes, scales, rows, np.int64(len(rows)), np.int64(8))
+    execution = execute(shipped("quantize.cu", arch), f"quantize_{kind}_{version}_f32", (2,), (64,), args)
+    assert not faults([execution])
+    for found, expected in zip((codes, scales), references.quantize_rows(rows, kind), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("options", [(), ("-ftz=true",)])  # as CuPy compiles
+@pytest.mark.parametrize("suffix", ["f32x4", "f16x8"])
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_every_code_of_8_bits_is_its_number(kind, suffix, options):
+    codes, scales = np.arange(256, dtype=np.uint8).reshape(2, 128), np.array([1, 0.5], "float32")
+    codes, out = codes.view(kind.replace("fp", "uint")), np.zeros((2, 128), f"float{suffix[1:3]}")
+    text, args = (
+        (CUDA_SRC / "quantize.cu").read_text(encoding="utf-8"),
+        (out, codes, scales, np.int64(2), np.int64(128)),
+    )
+    compiled = Program(compile_ptx(text, arch=ARCH, options=options, filename="quantize.cu"))
+    args = (out, codes, scales, np.int64(2), np.int64(128))
+    assert not faults([execute(compiled, f"dequantize_{kind}_{suffix}", (1,), (32,), args)])
+    np.testing.assert_array_equal(out, references.dequantize_rows(codes, scales))
+
+
 @pytest.mark.parametrize(
     ("kernel", "d"), [("attention_flash", 129), ("attention_flash2_64", 65), ("attention_flash2_128", 129)]
 )
@@ -237,6 +278,7 @@ BREAKAGES = [
     ("kvcache.cu", "kv_decode-grouped", GROUPED, "sum[h] *= shrink;", "", "wrong"),
     ("transpose.cu", "transpose-wide", WIDE, "(y ^ x)] = column", "y] = column", "wrong"),
     ("q4_0.cu", "q4_0_gemv-planar", {"m": 1, "n": 3, "k": 32}, "24.0f * of_x", "23.0f * of_x", "wrong"),
+    ("q4_0.cu", "q4_0_gemm-planar", {"m": 8, "n": 9, "k": 512}, "thread / 128 * (STEP / 2)", "0", "wrong"),
 ]
 
 

@@ -105,6 +105,7 @@ BEST = [
     ("attention-flash2", ("float32", "float16", "bfloat16"), {"batch": 1, "heads": 1, "n": 128, "d": 64}),
     ("attention-flash2", ("float32", "float16", "bfloat16"), {"batch": 1, "heads": 1, "n": 128, "d": 128}),
     ("transpose-wide", ("float32", "float16"), {"rows": 128, "cols": 128}),
+    ("nchw_to_nhwc-wide", ("float32", "float16"), {"batch": 2, "channels": 128, "pixels": 256}),
     ("kv_append-wide", ("float32", "float16"), {"batch": 1, "kv_heads": 2, "tokens": 64, "d": 128, "position": 16}),
     ("intensity_fma-wide", ("float32", "float16"), {"n": 16384, "repeats": 4}),
 ]
@@ -139,3 +140,6 @@ def test_packed_weights_are_asked_for_16_bytes_a_lane(dtype):
     requests = 32 * 4096 / 32 / 32 * 2 + 4096 / 4 / 32
     assert found.loads.requests == requests
     assert found.bank_conflicts == 0
+    (found,) = counts("q4_0_gemm-planar", dtype, m=32, n=64, k=4096)
+    assert found.loads.requests == 64 * 4096 / 32 / 32 * 2 + 32 * 4096 / 4 / 32
+    assert found.shared_loads.bank_conflicts == 0

@@ -117,6 +117,23 @@ def test_on_the_traffic_device_executing_is_measuring():
     assert wrong_at_full_size(Traffic(), spoilt(COPY, nan_last), "float32", case, "quick") == []
 
 
+@pytest.mark.parametrize("title", ["quantize_int8-plain", "quantize_fp8-plain"])
+def test_codes_of_8_bits_that_were_not_written_are_seen(title):
+    operation = operation_called(title)
+    case = replace(operation.prepare(Host(), "float32", {"rows": 600, "cols": 4096}), steps=())  # 12 MB: not compared
+    lines = wrong_at_full_size(Host(), operation, "float32", case, "quick")
+    assert lines == [
+        f"{name}: {n} of {n} elements were not written" for name, n in (("codes", 2457600), ("scales", 600))
+    ]
+
+    def write():
+        for name, values in case.expected().items():
+            case.results[name][...] = values
+
+    case = replace(case, steps=(write,))
+    assert wrong_at_full_size(Host(), operation, "float32", case, "quick") == []
+
+
 # ---- a doubled batch -------------------------------------------------------------------------------------------------
 
 
@@ -238,6 +255,8 @@ def test_a_result_on_another_gpu_is_poisoned_read_and_counted_there():
 
     class OtherGpu:
         """As much of an array as poisoning and checking touch: each asks which GPU is current."""
+
+        dtype = np.dtype("float32")
 
         @property
         def device(self):

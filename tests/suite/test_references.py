@@ -1,6 +1,7 @@
 """References against figures worked out by hand, where kernels, twins and references could share a mistake."""
 
 import numpy as np
+import pytest
 
 from pytest_bandwidth.suite.operations import references
 
@@ -43,6 +44,26 @@ def test_gates_turns_and_root_mean_squares_by_hand():
     )
     np.testing.assert_array_equal(total, [[3, 4]])
     np.testing.assert_allclose(out, np.array([[3.0, 8.0]]) * 5 / np.sqrt(12.5))
+
+
+def test_the_numbers_of_fp8_are_those_of_its_definition():
+    float8 = pytest.importorskip("ml_dtypes").float8_e4m3fn
+    codes = np.arange(256, dtype=np.uint8)
+    np.testing.assert_array_equal(references.e4m3_values(codes), codes.view(float8).astype(np.float64))
+    numbers = np.concatenate([references.E4M3, (references.E4M3[1:] + references.E4M3[:-1]) / 2, [447.0, np.nan]])
+    numbers = np.concatenate([numbers, -numbers[:-1], np.nextafter(numbers, 0)]).astype(np.float32)
+    np.testing.assert_array_equal(references.e4m3_codes(numbers), numbers.astype(float8).view(np.uint8))
+
+
+def test_rows_in_8_bits_by_hand():
+    rows = np.array([[-2.0, 1.0, 0.25, np.nan], [0.0, 0.0, 0.0, 0.0]])
+    codes, scales = references.quantize_rows(rows, "int8")
+    np.testing.assert_array_equal(codes, [[-127, 64, 16, 0], [0, 0, 0, 0]])  # 63.5 and 15.875 between
+    np.testing.assert_array_equal(scales, np.array([2, 0], "float32") / np.float32(127))
+    codes, scales = references.quantize_rows(rows, "fp8")
+    np.testing.assert_array_equal(references.e4m3_values(codes), [[-448, 224, 56, np.nan], [0, 0, 0, 0]])
+    back = references.dequantize_rows(codes, np.array([0.5, 7]))
+    np.testing.assert_array_equal(back, [[-224, 112, 28, np.nan], [0, 0, 0, 0]])
 
 
 def test_chains_round_at_every_step():

@@ -21,7 +21,7 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import CubinModule, compile_cub
 ROOT = Path(__file__).parents[2]
 CUDA_SRC = ROOT / "cuda_src"
 RECORD = Path(__file__).with_name("resources.yaml")
-# Turing, Ampere (A100; RTX 30), Hopper, Blackwell (data centre; RTX 50). Ada's sm_89 gave each kernel what sm_86 does.
+# Turing, Ampere (A100; RTX 30), Hopper, Blackwell (data centre; RTX 50). Ada's sm_89 gave what sm_86 does, but for FP8.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 WARNINGS_ARE_ERRORS = ("-Werror=all-warnings",)
 FIELDS = ("registers", "shared_bytes", "local_bytes")

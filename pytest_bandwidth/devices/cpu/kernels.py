@@ -25,6 +25,7 @@ CUDA_TYPES: Mapping[str, tuple[str, type[np.generic]]] = {
     "f16": ("__half", np.float16),
     "f32": ("float", np.float32),
     "f64": ("double", np.float64),
+    "i8": ("signed char", np.int8),
     "u8": ("unsigned char", np.uint8),
     "i32": ("int", np.int32),
     "u32": ("unsigned int", np.uint32),

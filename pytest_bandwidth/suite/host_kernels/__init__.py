@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.cpu.kernels import HostKernel
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, rope, stream
+from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, quantize, rope, stream
 
 # Suffix of a name, element type, type that it is computed in. Wide versions ask for 16 bytes at a time, which is what
 # a vectorised host kernel does anyway.
@@ -80,6 +80,7 @@ def _split(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -
 
 
 _ONE_TO_ONE, _MATRIX = "out:T* in:T* n:i64", "out:T* in:T* rows:i64 cols:i64"
+_BATCH, _OF_BATCH = "out:T* in:T* batch:i64 rows:i64 cols:i64", "batch·rows·cols batch·rows·cols"
 _FUSED = "out:T* in:T* bias:f32 probability:f32 seed:u32 n:i64"
 _STRIDED, _OFFSET = "out:T* in:T* stride:i64 n:i64", "out:T* in:T* offset:i64 n:i64"
 _GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
@@ -87,6 +88,8 @@ _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
 _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
 _OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
 _ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
+_QUANTIZE, _OF_QUANTIZED = "codes:{}* scales:f32* in:T* rows:i64 cols:i64", "rows·cols rows rows·cols"
+_DEQUANTIZE, _OF_DEQUANTIZED = "out:T* codes:{}* scales:f32* rows:i64 cols:i64", "rows·cols rows·cols rows"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
 _PLANAR = "y:T* x:T* nibbles:u8* scales:u8* m:i64 n:i64 k:i64"
@@ -126,6 +129,8 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("transpose_naive", access.transpose_naive, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_tiled", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_wide", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
+    _family("transpose_batch_naive", access.transpose_batch_naive, _BATCH, _OF_BATCH, bits=True),
+    _family("transpose_batch_wide", access.transpose_batch_tiled, _BATCH, _OF_BATCH, bits=True),
     _family("softmax_naive", norms.softmax_naive, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_online", norms.softmax_online, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_staged", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
@@ -140,6 +145,16 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
     _family("rope", rope.rope, _ROPE, _turned, WIDE_FLOATS),
+    *(
+        _family(f"quantize_int8_{version}", quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED)
+        for version in ("plain", "registers")
+    ),
+    *(
+        _family(f"quantize_fp8_{version}", quantize.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED)
+        for version in ("plain", "registers")
+    ),
+    _family("dequantize_int8", quantize.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, WIDE_FLOATS),
+    _family("dequantize_fp8", quantize.dequantize_fp8, _DEQUANTIZE.format("u8"), _OF_DEQUANTIZED, WIDE_FLOATS),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
     _family("gemm_blocked", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
@@ -149,6 +164,7 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("q4_0_gemv", matmul.q4_0_product, _PACKED, _q4_product),
     _family("q4_0_gemm", matmul.q4_0_product, _PACKED, _q4_product),
     _family("q4_0_gemv_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
+    _family("q4_0_gemm_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
     _family(
         "q4_0_dequantize",
         matmul.q4_0_dequantize,

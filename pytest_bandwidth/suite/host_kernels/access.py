@@ -14,6 +14,7 @@ from pytest_bandwidth.devices.cpu.simd import (
     SimdVector,
     address,
     fence,
+    inlined,
     lanes_of,
     load,
     outside,
@@ -162,3 +163,19 @@ def transpose_tiled(parts: int, out: Array, x: Array, rows: int, cols: int) -> N
     for row in range(bands * side, rows):
         for col in range(cols):
             out[col * rows + row] = x[row * cols + col]
+
+
+@inlined
+def transpose_batch_naive(parts: int, out: Array, x: Array, batch: int, rows: int, cols: int) -> None:
+    """Transpose each of `batch` matrices."""
+    size = rows * cols
+    for at in range(0, batch * size, max(size, 1)):
+        transpose_naive(parts, out[at : at + size], x[at : at + size], rows, cols)
+
+
+@inlined
+def transpose_batch_tiled(parts: int, out: Array, x: Array, batch: int, rows: int, cols: int) -> None:
+    """Transpose each of `batch` matrices by tiles."""
+    size = rows * cols
+    for at in range(0, batch * size, max(size, 1)):
+        transpose_tiled(parts, out[at : at + size], x[at : at + size], rows, cols)

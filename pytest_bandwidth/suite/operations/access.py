@@ -113,15 +113,17 @@ def _gather(index_dtype: str) -> Operation:
     return Operation("gather", index_dtype, FLOATS, prepare, shapes, sizes_of("n", *LENGTHS))
 
 
+def _transpose_tile(version: str, dtype: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the tile that a block passes (rows, columns), and the block."""
+    side = 256 // bytes_per_element(dtype)
+    return {"naive": ((8, 32), (32, 8)), "tiled": ((32, 32), (32, 8)), "wide": ((side, side), (16, 16))}[version]
+
+
 def _transpose(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         rows, cols = sizes["rows"], sizes["cols"]
         source, results = centred(arrays, (rows, cols), dtype), {"out": arrays.empty((cols, rows), dtype)}
-        side = 256 // bytes_per_element(dtype)
-        tile, block = {"naive": ((8, 32), (32, 8)), "tiled": ((32, 32), (32, 8)), "wide": ((side, side), (16, 16))}[
-            version
-        ]
-        geometry = tiled(rows, cols, tile, block)
+        geometry = tiled(rows, cols, *_transpose_tile(version, dtype))
         name, moved = f"transpose_{version}_{SUFFIX[dtype]}", traffic.copy(rows * cols, dtype)
         return one_launch("transpose.cu", name, geometry, results, (source,), (rows, cols), moved, lambda host: host.T)
 
@@ -133,6 +135,26 @@ def _transpose(version: str) -> Operation:
     if version == "wide":
         small += sizes_of("rows cols", (136, 72), (130, 136), (65, 129))
     return Operation("transpose", version, FLOATS, prepare, shapes, small)
+
+
+def _layout(name: str, version: str) -> Operation:
+    """Move the channels of images behind their pixels, or back: a transpose of each image."""
+
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        batch, channels, pixels = (sizes[size] for size in ("batch", "channels", "pixels"))
+        rows, cols = (channels, pixels) if name == "nchw_to_nhwc" else (pixels, channels)
+        source = centred(arrays, (batch, rows, cols), dtype)
+        results = {"out": arrays.empty((batch, cols, rows), dtype)}
+        geometry = tiled(rows, cols, *_transpose_tile(version, dtype), layers=batch)
+        kernel, moved = f"transpose_batch_{version}_{SUFFIX[dtype]}", traffic.copy(source.size, dtype)
+        given = (geometry, results, (source,), (batch, rows, cols), moved)
+        return one_launch("transpose.cu", kernel, *given, lambda host: host.swapaxes(1, 2))
+
+    # Activations of 28×28 pixels, as in the middle of a ResNet.
+    image = {"channels": 128, "pixels": 28 * 28}
+    shapes = shapes_by("batch", lambda dtype: 2 * bytes_per_element(dtype) * math.prod(image.values()), **image)
+    small = sizes_of("batch channels pixels", (0, 3, 4), (2, 0, 4), (1, 1, 1), (2, 3, 49), (3, 72, 136), (2, 130, 65))
+    return Operation(name, version, FLOATS, prepare, shapes, small)
 
 
 def _within() -> Operation:
@@ -224,6 +246,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _transpose("wide"),
     _transpose("naive"),
     _transpose("tiled"),
+    *(_layout(name, version) for name in ("nchw_to_nhwc", "nhwc_to_nchw") for version in ("wide", "naive")),
 )
 COPIES: tuple[Operation, ...] = (
     _within(),

@@ -51,8 +51,8 @@ ROWS_TOGETHER = {"gemv": 1, "gemm": 8}
 GEMV_SHAPES, GEMM_SHAPES = (
     sizes_of("m n k", *((m, n, k) for m in rows for n, k in ((4864, 896), (8192, 8192)))) for rows in ((1,), (8, 32))
 )
-# Columns of Y that a block of the planar product computes with one reading of X.
-PLANAR_COLUMNS = 32
+# Rows and columns of Y that a block of the planar product computes with one reading of W and of X.
+PLANAR_TILE = {"gemv": (1, 32), "gemm": (32, 64)}
 # Threads that unpack a block together: one per byte of nibbles, or one per two.
 DEQUANTIZE_THREADS, PRODUCT_THREADS = 16, 8
 
@@ -173,12 +173,14 @@ def _q4_0_product(shape: str, *, fused: bool) -> Operation:
     return Operation(f"q4_0_{shape}", "fused" if fused else "separate", FLOATS, prepare, lambda *_: shapes, small)
 
 
-def _q4_0_planar() -> Operation:
+def _q4_0_planar(shape: str) -> Operation:
     """Multiply by weights whose nibbles and scales lie in arrays of their own: a lane loads 16 bytes of them."""
+    on_tensor_cores = shape == "gemm"
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         m, n, k = sizes["m"], sizes["n"], sizes["k"]
-        moved = traffic.q4_0_fused(m, n, k, dtype, columns_together=PLANAR_COLUMNS)
+        rows, columns = PLANAR_TILE[shape]
+        moved = traffic.q4_0_fused(m, n, k, dtype, rows_together=rows, columns_together=columns)
         blocks, x, y = q4_0_weights(arrays, n * k // 32), centred(arrays, (m, k), dtype), arrays.empty((m, n), dtype)
         scales, nibbles = (arrays.xp.ascontiguousarray(part) for part in (blocks[:, :2], blocks[:, 2:]))
 
@@ -186,15 +188,24 @@ def _q4_0_planar() -> Operation:
             packed = np.concatenate([of_scales, of_nibbles], axis=1)
             return references.linear(rows, references.q4_0_dequantize(packed, n * k).reshape(n, k))
 
-        # What is summed up is 16 + nibble, up to 31 for 8: four times the sums, and so four times what rounding loses.
-        tolerance = rounding(dtype, absolute=4 * k * ROUNDING["float32"])
-        name, geometry = f"q4_0_gemv_planar_{SUFFIX[dtype]}", line(ceil_div(n, PLANAR_COLUMNS) * 256)
+        if on_tensor_cores:
+            # Weights are rounded to halves, and so is X (both below 0.5) where it is none.
+            rounded = (2 if dtype == "float32" else 1) * k * ROUNDING["float16"] * 0.25
+            tolerance = rounding(dtype, absolute=k * ROUNDING["float32"] + rounded)
+        else:
+            # Summed up is 16 + nibble, up to 31 for 8: four times the sums, and so four times what rounding loses.
+            tolerance = rounding(dtype, absolute=4 * k * ROUNDING["float32"])
+        count = ceil_div(n, columns) * (ceil_div(m, rows) if on_tensor_cores else 1)
+        name, geometry = f"q4_0_{shape}_planar_{SUFFIX[dtype]}", line(count * 256)
         given = (name, geometry, {"y": y}, (x, nibbles, scales), (m, n, k), moved, reference, tolerance)
         return one_launch("q4_0.cu", *given)
 
-    # Past the 128 blocks of X that lie in shared memory, too.
-    small = sizes_of("m n k", (0, 1, 32), (1, 1, 32), (2, 9, 160), (2, 0, 32), (2, 3, 0), (1, 33, 4128))
-    return Operation("q4_0_gemv", "planar", FLOATS, prepare, lambda *_: GEMV_SHAPES, small)
+    # Past the 128 blocks of X that lie in shared memory, or past a tile and a step, too.
+    past = ((11, 9, 160), (33, 70, 1056)) if on_tensor_cores else ((1, 33, 4128),)
+    small = sizes_of("m n k", (0, 1, 32), (1, 1, 32), (2, 9, 160), (2, 0, 32), (2, 3, 0), *past)
+    shapes = GEMM_SHAPES if on_tensor_cores else GEMV_SHAPES
+    computes = dict.fromkeys(FLOATS, "fp16-tensor") if on_tensor_cores else {}
+    return Operation(f"q4_0_{shape}", "planar", FLOATS, prepare, lambda *_: shapes, small, computes=computes)
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -204,6 +215,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _library_gemm(("float16",), "cuda"),
     _q4_0_dequantize("wide"),
     _q4_0_dequantize("plain"),
-    _q4_0_planar(),
-    *(_q4_0_product(shape, fused=fused) for shape in ("gemv", "gemm") for fused in (True, False)),
+    _q4_0_planar("gemv"),
+    *(_q4_0_product("gemv", fused=fused) for fused in (True, False)),
+    _q4_0_planar("gemm"),
+    *(_q4_0_product("gemm", fused=fused) for fused in (True, False)),
 )

@@ -132,6 +132,41 @@ def logsumexp(a: Array) -> Float64:
     return np.asarray(top + np.log(np.exp(x - top[..., None]).sum(axis=-1)), np.float64)
 
 
+# The values of FP8's codes 0 … 126 (e4m3): 4 bits of exponent with a bias of 7, then 3 of mantissa.
+E4M3 = np.array([(code % 8 + 8 * (code > 7)) / 8 * 2.0 ** (max(code // 8, 1) - 7) for code in range(127)])
+
+
+def e4m3_codes(a: Array) -> NDArray[np.uint8]:
+    """Round to the nearest of E4M3, ties to the even code; what is too large becomes the last one, NaN 0x7f."""
+    # Between neighbours lies the middle: on it, the places to its left and right differ.
+    sizes, middles = np.abs(a), (E4M3[1:] + E4M3[:-1]) / 2
+    left, right = (np.searchsorted(middles, sizes, side) for side in ("left", "right"))
+    codes = np.where(left % 2 == 0, left, right) | np.where(np.signbit(a), 0x80, 0)
+    return np.where(np.isnan(a), 0x7F, codes).astype(np.uint8)
+
+
+def e4m3_values(codes: NDArray[np.uint8]) -> Float64:
+    """Return the numbers of codes, NaN of 0x7f and 0xff."""
+    return wide(np.append(E4M3, np.nan)[codes & 0x7F] * np.where(codes & 0x80, -1.0, 1.0))
+
+
+def quantize_rows(a: Array, kind: str) -> tuple[Array, Array]:
+    """Return codes ("int8" or "fp8") and a scale of each row: as float32 computes, since codes are exact or wrong."""
+    x, most = np.asarray(a, np.float32), np.float32(127 if kind == "int8" else 448)
+    largest = np.fmax.reduce(np.abs(x), axis=-1, initial=0)
+    with np.errstate(all="ignore"):
+        scaled = x * np.minimum(most / largest, np.finfo(np.float32).max)[:, None]
+    if kind == "fp8":
+        return e4m3_codes(scaled), largest / most
+    return np.where(np.isnan(scaled), 0, np.rint(scaled)).astype(np.int8), largest / most
+
+
+def dequantize_rows(codes: Array, scales: Array) -> Float64:
+    """Return code·scale; codes of int8, or those of FP8 in uint8."""
+    values = e4m3_values(codes) if codes.dtype == np.uint8 else wide(codes)
+    return wide(values * wide(scales)[:, None])
+
+
 # ---- products --------------------------------------------------------------------------------------------------------
 
 

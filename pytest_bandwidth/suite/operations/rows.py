@@ -1,4 +1,4 @@
-"""Declare softmax, normalisations, log-sum-exp and rotary embedding: operations on each row of a matrix."""
+"""Declare operations on each row of a matrix: softmax, normalisations, log-sum-exp, rotary embedding, 8 bits."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ REGISTERS_SMALL = (*SMALL, *sizes_of("rows cols", (1, 33000), (2, 16408), (11, 1
 # What a thread of these kernels holds of its row, of all matrices that it reads; see cuda_src/softmax.cu.
 HELD_BYTES, WARP, LARGEST_BLOCK = 64, 32, 1024
 SMALL_OF = {"staged": STAGED_SMALL, "registers": REGISTERS_SMALL}
+IN_8_BITS = shapes_by("rows", lambda dtype: (bytes_per_element(dtype) + 1) * COLS, cols=COLS)
 TWO_PASSES = shapes_by("rows", lambda dtype: 2 * bytes_per_element(dtype) * COLS, cols=COLS)
 
 
@@ -120,6 +121,38 @@ def _rms_norm_residual() -> Operation:
 
     shapes = shapes_by("rows", lambda dtype: 4 * bytes_per_element(dtype) * COLS, cols=COLS)
     return Operation("rms_norm_residual", "registers", FLOATS, prepare, shapes, REGISTERS_SMALL)
+
+
+# By kind of 8 bits, what its codes lie in.
+CODES = {"int8": "int8", "fp8": "uint8"}
+
+
+def _quantize(kind: str, version: str) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        rows, cols = shape = (sizes["rows"], sizes["cols"])
+        source = centred(arrays, shape, dtype, SPREAD)
+        results = {"codes": arrays.empty(shape, CODES[kind]), "scales": arrays.empty(rows, "float32")}
+        geometry, held = _registers(rows, cols, dtype) if version == "registers" else (blocks(rows, THREADS), False)
+        moved = traffic.quantize_rows(rows, cols, dtype, row_reads=1 if held else 2)
+        name, given = f"quantize_{kind}_{version}_{SUFFIX[dtype]}", (geometry, results, (source,), shape, moved)
+        return one_launch("quantize.cu", name, *given, lambda host: references.quantize_rows(host, kind))
+
+    return Operation(f"quantize_{kind}", version, FLOATS, prepare, IN_8_BITS, SMALL_OF.get(version, SMALL))
+
+
+def _dequantize(kind: str) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        rows, cols = shape = (sizes["rows"], sizes["cols"])
+        codes, scales = arrays.random(shape, CODES[kind]), arrays.random(rows, "float32")
+        if kind == "fp8":
+            codes[codes % 128 == 127] = 0  # NaN would show nothing of what is not written
+        scales /= scales.dtype.type(448)
+        geometry, _ = _registers(rows, cols, dtype)
+        moved, results = traffic.dequantize_rows(rows, cols, dtype), {"out": arrays.empty(shape, dtype)}
+        name, given = f"dequantize_{kind}_{WIDE_SUFFIX[dtype]}", (geometry, results, (codes, scales), shape, moved)
+        return one_launch("quantize.cu", name, *given, references.dequantize_rows, rounding(dtype))
+
+    return Operation(f"dequantize_{kind}", "wide", FLOATS, prepare, IN_8_BITS, REGISTERS_SMALL)
 
 
 HEADS, HEAD = 32, 128
@@ -194,4 +227,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *with_bfloat16(_logsumexp("registers")),
     *(_logsumexp(version) for version in ("fused", "unfused")),
     *with_bfloat16(_rope()),
+    *(_quantize(kind, version) for kind in CODES for version in ("registers", "plain")),
+    *(_dequantize(kind) for kind in CODES),
 )

@@ -55,6 +55,7 @@ def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
 _DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
 _PARTIALS = "partial results"
+_IN_8_BITS = "rows·cols·s + rows·cols + 4·rows"
 _FUSED = Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")
 _SEPARATE = Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k")
 
@@ -77,12 +78,15 @@ FORMULAS: dict[str, Formula] = {
     "broadcast": Formula("n·s + s", "0"),
     "gather": Formula("2·n·s + n·i", "0"),
     "transpose": Formula("2·rows·cols·s", "0"),
+    **dict.fromkeys(("nchw_to_nhwc", "nhwc_to_nchw"), Formula("2·batch·channels·pixels·s", "0")),
     "softmax": Formula("2·rows·cols·s", "5·rows·cols"),
     "layer_norm": Formula("2·rows·cols·s + 2·cols·s", "10·rows·cols"),
     "rms_norm_residual": Formula("4·rows·cols·s + cols·s", "5·rows·cols"),
     **dict.fromkeys(("logsumexp-fused", "logsumexp-registers"), Formula("rows·cols·s + rows·s", "3·rows·cols")),
     "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
     "rope": Formula("2·tokens·heads·d·s + 4·tokens·d", "3·tokens·heads·d"),
+    **dict.fromkeys(("quantize_int8", "quantize_fp8"), Formula(_IN_8_BITS, "3·rows·cols")),
+    **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), Formula(_IN_8_BITS, "rows·cols")),
     "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
     **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
@@ -90,7 +94,7 @@ FORMULAS: dict[str, Formula] = {
     "kv_decode-plain": _DECODE,
     **dict.fromkeys(("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
-    **dict.fromkeys(("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemm-fused"), _FUSED),
+    **dict.fromkeys((f"q4_0_{shape}-{v}" for shape in ("gemv", "gemm") for v in ("planar", "fused")), _FUSED),
     **dict.fromkeys(("q4_0_gemv-separate", "q4_0_gemm-separate"), _SEPARATE),
 }
 

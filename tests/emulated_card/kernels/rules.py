@@ -192,6 +192,12 @@ def _convert_pair(choice: Choice, x: list[str]) -> str | None:
     return f"((uint32_t){kind}_of_f32({x[1]}) | (uint32_t){kind}_of_f32({x[0]}) << 16)"
 
 
+def _convert_to_fp8(choice: Choice, x: list[str]) -> str | None:
+    if "relu" in choice or choice["small"] != "e4m3x2":
+        return None
+    return f"(uint16_t)(e4m3_of_f32({x[1]}) | e4m3_of_f32({x[0]}) << 8)"
+
+
 _ADD, _SUB, _MUL = _arithmetic("{0} + {1}"), _arithmetic("{0} - {1}"), _arithmetic("{0} * {1}")
 _FMA = _arithmetic("fma{s}({0}, {1}, {2})", "fma_directed_f32")
 _DIV, _SQRT = _arithmetic("{0} / {1}"), _arithmetic("sqrt{s}({0})")
@@ -253,4 +259,5 @@ RULES: Mapping[str, Rule] = {
     "selp.xtype": lambda _, x: f"({x[2]} ? {x[0]} : {x[1]})",
     "cvt[.irnd][.rnd][.ftz][.sat].dst.src": _convert,
     "cvt.nearzero[.relu].packed.f32": _convert_pair,
+    "cvt.rn.satfinite[.relu].small.f32": _convert_to_fp8,
 }

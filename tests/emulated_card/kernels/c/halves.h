@@ -39,3 +39,11 @@ static inline float odd_f32(double value) {
 }
 static inline uint16_t f16_of_f64(double a) { return f16_of_f32(odd_f32(a)); }
 static inline uint16_t bf16_of_f64(double a) { return bf16_of_f32(odd_f32(a)); }
+/* binary32 → e4m3, to the nearest, ties to even; what is too large becomes the largest, 448. */
+static inline uint8_t e4m3_of_f32(float a) {
+    const float size = fminf(fabsf(a), 448.0f);
+    const int exponent = size < 0x1p-6f ? -6 : (int)(bits32(size) >> 23) - 127;
+    /* A binade has eight codes; a carry moves on to the next by itself. */
+    const int code = (int)rintf(ldexpf(size, 3 - exponent)) + 8 * (exponent + 6);
+    return (uint8_t)(a != a ? 0x7F : code | (bits32(a) >> 24 & 0x80));
+}
