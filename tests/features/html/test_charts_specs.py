@@ -91,6 +91,19 @@ def test_few_results_are_named_rows_and_many_a_scatter() -> None:
     assert chart_specs(run_documents.run_document([run_documents.counted()])) == {}, "what is counted has no rate"
 
 
+@pytest.mark.parametrize("peak", [1000.0, None])
+def test_the_row_that_is_furthest_from_what_the_device_can_do_comes_first(peak: float | None) -> None:
+    document = run_documents.run_document(run_documents.outcomes(10))
+    if peak is None:
+        document["device"]["peak"] = None
+    spec = chart_specs(document)["bandwidth"]
+    points = spec["data"]["values"]
+    shares = [point["gbps"] / (peak or point["probe"]) for point in points]
+    assert shares == sorted(shares)
+    assert spec["layer"][-1]["encoding"]["y"]["sort"] == [point["name"] for point in points]
+    assert f"furthest from {'the peak' if peak else 'its probe'} first" in spec["title"]["subtitle"]
+
+
 def test_equal_names_stay_apart() -> None:
     outcome = run_documents.outcomes(1)[0]
     spec = chart_specs(run_documents.run_document([outcome, replace(outcome, nodeid=f"other/{outcome.nodeid}")]))[

@@ -118,6 +118,22 @@ def test_invalid_further_runs_are_no_evidence():
     assert [round(run.gbps, 6) for run in entry.runs] == [100.0, 101.0]
 
 
+def test_the_share_of_a_hindered_probe_is_no_evidence_beside_others():
+    """A probe of a hundredth of its speed, where a host's user lets others in."""
+    further = [[row(gbps, GPU, probe, FRESH).to_plain()] for gbps, probe in ((99.0, 1.0), (98.0, 100.0))]
+    entry = entries_of(GPU, [row(100.0, GPU, 1.0)], further, None, NOW)[KEY]
+    assert [(round(run.gbps, 6), run.relative, run.probe_gbps) for run in entry.runs[:2]] == [
+        (100.0, None, None),
+        (99.0, None, None),
+    ]
+    assert entry.runs[2].relative == pytest.approx(0.98)
+    assert merged(None, entry, 0.03, None).anchor.relative == pytest.approx(0.98)
+    # Where each process says the same, the probe may be one thread's, and tells of the device.
+    alike = entries_of(GPU, [row(100.0, GPU, 30.0)], [[row(99.0, GPU, 30.0, FRESH).to_plain()]], None, NOW)[KEY]
+    assert [round(run.probe_gbps, 6) for run in alike.runs] == [30.0, 30.0]
+    assert alike.judged_on == "gbps"
+
+
 CODE, OTHER_CODE = ({"ptx": digit * 32, "sass": digit * 32, "launch": digit * 32} for digit in "ab")
 
 
