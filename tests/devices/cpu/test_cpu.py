@@ -73,6 +73,15 @@ def test_a_measurement_has_samples_a_probe_of_the_same_size_and_the_result_and_a
     assert device.measure(workload, SHORT, silent).relative > 0
 
 
+def test_a_callable_of_any_kind_keeps_its_value_and_small_data_is_cold(device):
+    x = device.random((50, 40), "float32")
+    # However often they are moved, what the arrays hold is told.
+    measurement = device.measure(Workload(lambda: x.sum(), Traffic(1 << 26, 0), reads=(x, x)), SHORT, silent)
+    assert measurement.value == x.sum()
+    assert measurement.rounds.probe_name.startswith("Numba read")
+    assert "8 kB of data" in next(f.text for f in measurement.findings if f.code == "cache-evicted")
+
+
 def test_small_data_stay_in_the_cache_where_that_is_asked_for(device):
     x = device.random((50, 40), "float32")
     workload = Workload(lambda: x.sum(), Traffic(1 << 26, 0), reads=(x,))
