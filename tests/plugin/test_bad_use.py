@@ -145,24 +145,6 @@ def test_wrong_options(project):
         assert "Traceback" not in result.stderr.str() + result.stdout.str()
 
 
-WRONG_BASELINES = {
-    "schema: 2\ndevice: {name: NVIDIA A100}\ntests: {}\n": r"NVIDIA A100",
-    "schema: 2\ndevice: {name: x}\ntests:\n  a::b:\n    bandwidth: fast\n": r"b\.yaml:5: .*fast",
-}
-
-
-def test_wrong_baselines(project):
-    project.file("test_copy.py", COPY)
-    for text, expected in WRONG_BASELINES.items():
-        file = project.file("b.yaml", text)
-        result = project.run_here(f"--bandwidth-baseline={file}")
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        assert re.search(expected, result.stderr.str()), result.stderr.str()
-        assert "Traceback" not in result.stderr.str() + result.stdout.str()
-        project.run_here(f"--bandwidth-baseline={file}", "--bandwidth-update")
-        assert file.read_text() == text, "a bad file is never overwritten"
-
-
 ENDED = """
 import numpy as np
 import pytest
@@ -294,29 +276,6 @@ def test_a_bad_value_is_blamed_on_where_it_was_given(project):
     ini = project.file("pytest.ini", "[pytest]\nbandwidth_busy_processors = soon\n")
     by_file = project.run_here("-o", "bandwidth_tolerance=3%")
     by_file.stderr.fnmatch_lines([f"ERROR: bandwidth_busy_processors in {ini}: found 'soon', expected *"])
-
-
-NOTHING = """
-import pathlib
-
-def test_nothing(bandwidth):
-    bandwidth(lambda: None, reads=1 << 30)
-
-def test_few_bytes(bandwidth):
-    seconds = bandwidth(lambda: None, reads=1 << 18).detail["call_seconds"]
-    pathlib.Path("told.txt").write_text(str(seconds))
-"""
-
-
-def test_nonsense_is_undecided_and_never_written_and_few_bytes_are_held_to_an_empty_call(project):
-    project.file("test_it.py", NOTHING)
-    result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
-    seen = "UNDECIDED *is more than * of what the probe's fastest sample reached*"
-    result.stdout.fnmatch_lines(["*test_nothing *UNDECIDED  above the probe", seen])
-    written = project.path / "b.yaml"
-    assert not written.exists() or "test_nothing" not in written.read_text()
-    # How fast this machine's probe is decides whether 256 KiB in such a time are believed: its unit tests give both.
-    assert float((project.path / "told.txt").read_text()) > 0
 
 
 FROZEN = """
