@@ -10,6 +10,7 @@ from user_project import COPY
 INI = """[pytest]
 addopts = -p no:randomly -p no:hypothesispytest -p no:benchmark
 bandwidth_busy_processors = 1000
+bandwidth_runs = 1
 bandwidth_baseline = baselines/host.yaml
 bandwidth_json = out/run.json
 """
