@@ -27,15 +27,6 @@ def test_a_file_is_itself(tmp_path):
         assert baseline_files.find_file(path, A100) == path
 
 
-@pytest.mark.parametrize("folder", ["there", "new"])
-def test_a_new_device_gets_a_new_file(tmp_path, folder):
-    (tmp_path / "there").mkdir()
-    path = baseline_files.find_file(tmp_path / folder, A100)
-    assert path == tmp_path / folder / "nvidia-a100-sxm4-80gb.yaml"
-    baseline_files.update(path, A100, [ENTRY])
-    assert baseline_files.find_file(tmp_path / folder, A100) == path
-
-
 @pytest.mark.parametrize(
     ("name", "file"),
     [

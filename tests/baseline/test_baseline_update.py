@@ -139,43 +139,12 @@ def test_new_entries_go_after_the_last(path):
     assert path.read_text().endswith("  # the end\nzz_footer: kept\n")
 
 
-def test_removing_entries_leaves_the_rest(path):
-    path.write_text(BY_HAND)
-    summary = baseline_files.remove(path, ["tests/test_s.py::test_add", "tests/none.py::test"])
-    removed, added = changed_lines(BY_HAND, path.read_text())
-    assert (removed, added) == (
-        ['  "tests/test_s.py::test_add": {bandwidth: 1.6 TiB/s}   # flow', "    # indented remark"],
-        [],
-    )
-    assert [change.key for change in summary.removed] == ["tests/test_s.py::test_add"]
-    baseline_files.remove(path, [*baseline_files.load(path).entries])
-    assert baseline_files.load(path).entries == {}
-    baseline_files.update(path, A100, [MEASURED])
-    assert list(baseline_files.load(path).entries) == [MEASURED.key]
-
-
-def test_run_order_is_the_order_of_writing_whatever_the_clock_said(path):
-    later, earlier = replace(RUN, at="2026-11-21T04:00:00Z"), replace(RUN, gbps=1748.0, at="1999-01-01T00:00:00Z")
-    baseline_files.update(path, A100, [replace(MEASURED, runs=(later,))])
-    baseline_files.update(
-        path, A100, [MEASURED], merge_in=lambda _: lambda old, _new: replace(old, runs=(*old.runs, earlier))
-    )
-    assert [run.at for run in baseline_files.load(path).entries[MEASURED.key].runs] == [later.at, earlier.at]
-
-
 def test_a_merge_can_leave_entries_alone(path):
     baseline_files.update(path, A100, [MEASURED])
     new = [replace(MEASURED, gbps=5.0, runs=()), Entry("other", 5.0)]
     summary = baseline_files.update(path, A100, new, merge_in=lambda _: lambda old, new: None if old else new)
     assert (summary.unchanged, [change.key for change in summary.added]) == ((MEASURED.key,), ["other"])
     assert baseline_files.load(path).entries[MEASURED.key] == MEASURED
-
-
-def test_derived_figures_are_written_derived(path):
-    path.write_text("schema: 2\ndevice: {name: NVIDIA A100-SXM4-80GB, peak: 2039 GB/s}\ntests:\n")
-    baseline_files.update(path, A100, [Entry("a", gbps=5.0, utilization=0.1, runs=(Run(1700.0), Run(1800.0)))])
-    found = baseline_files.load(path).entries["a"]
-    assert (found.gbps, found.utilization) == (1750.0, pytest.approx(1750 / 2039, rel=1e-3))
 
 
 def test_a_peak_that_cannot_be_is_told(path):

@@ -68,17 +68,6 @@ def test_an_update_writes_the_ptx_that_its_entries_name(path):
     assert read == replace(entry("t.py::one", HASH_OF_ONE), anchor=Run(100.0, commit="0123456", dirty=True))
 
 
-def test_a_file_is_shared_and_not_written_twice_nor_in_another_version_of_the_language(path):
-    file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
-    before = file.stat()
-    written(path, entry("t.py::again", HASH_OF_ONE))
-    written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=ANOTHER)
-    newer = {file.name: ONE.replace(".version 9.5", ".version 9.6").encode()}
-    baseline_files.update(path, GPU, [entry("t.py::one", HASH_OF_ONE)], files=newer)
-    assert files(path) == {f"{HASH_OF_ONE}.ptx"}
-    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
 @pytest.mark.parametrize(
     ("name", "spoil", "why"),
     [

@@ -43,19 +43,6 @@ def figures(path, key=ONE):
     return [run.gbps for run in baseline_files.load(path).entries[key].runs]
 
 
-def test_a_line_is_a_process_and_says_once_what_its_tests_share(path):
-    entries = [
-        Entry(key, code=CODE, settings={"ecc": "on"}, runs=tuple(Run(n, gpu="G", extra=facts) for n in (100.0, 101.0)))
-        for key, facts in ((ONE, {"driver": "580", "numpy": "2.0"}), (TWO, {"driver": "580", "torch": "2.9"}))
-    ]
-    baseline_files.update(path, CARD, entries)
-    first, second = map(json.loads, runs_of(path).read_text().splitlines())
-    assert first["facts"] == {"driver": "580", "numpy": "2.0", "torch": "2.9"}
-    assert first["tests"][ONE] == {"gbps": 100.0, "new": "runs", "setup": {"settings": {"ecc": "on"}, "code": CODE}}
-    assert second["tests"] == {ONE: {"gbps": 101.0}, TWO: {"gbps": 101.0}}
-    assert first["id"].removesuffix("0") == second["id"].removesuffix("1")
-
-
 def test_tests_of_one_process_that_know_other_versions_are_not_confused(path):
     runs = {key: (Run(100.0, extra={"numpy": version}),) for key, version in ((ONE, "1.0"), (TWO, "2.0"))}
     baseline_files.update(path, CARD, [Entry(key, code=CODE, runs=of) for key, of in runs.items()])
@@ -112,15 +99,6 @@ def test_without_its_runs_an_entry_works_as_one_written_by_hand(path):
     runs_of(path).write_text(kept)
     path.write_text(f"schema: 2\ntests:\n  {ONE}:\n    bandwidth: 7 GB/s\n")
     assert baseline_files.load(path).entries[ONE] == Entry(ONE, 7.0)
-
-
-def test_runs_of_an_entry_that_is_gone_do_not_count_when_it_returns(path):
-    add(path, 100.0)
-    add(path, 100.0, key=TWO)
-    baseline_files.remove(path, [ONE])
-    assert list(baseline_files.load(path).entries) == [TWO]
-    add(path, 5.0)
-    assert figures(path) == [5.0]
 
 
 def test_a_torn_last_line_is_noted_and_completed_by_the_next_writer(path):

@@ -4,10 +4,6 @@ import json
 from importlib import import_module
 
 import pytest
-from gpu_model import Gpu, opened_model
-
-from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.domain.device import Peak
 
 MIXES = ("read only", "write only", "copy (1:1)", "2 reads, 1 write")
 
@@ -39,20 +35,6 @@ def test_the_host(command):
     plain = json.loads(command("device", "--device", "cpu", "--json").out)
     assert set(plain["probe_gbps"]) == set(MIXES)
     assert (plain["kind"], plain["ridge_points"]["fp32"] > 0) == ("cpu", True)
-
-
-def test_a_gpu_with_its_peak_and_caches(command, small_probes, monkeypatch):
-    device = CudaDevice(opened_model(Gpu()))
-    monkeypatch.setattr(CudaDevice, "peak", Peak(2039e9, "datasheet of the model"))
-    monkeypatch.setattr(small_probes, "open_device", lambda _: device)
-    said = command("device")
-    assert said.status == 0
-    assert "cuda: " in said.out
-    assert "2039 GB/s (datasheet of the model)" in said.out
-    assert "% of peak)" in said.out
-    for fact in ("l2_bytes", "sm_count", "driver"):
-        assert fact in said.out
-    assert "clock" in said.out
 
 
 def test_what_counts_has_no_rates(command):

@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="kernels are compiled with NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
-from nvcc import nvcc
 
 from pytest_bandwidth.cli.main import main
 from pytest_bandwidth.devices.code.cubin import resources_of
@@ -72,15 +71,6 @@ def test_a_kernel_that_came_to_spill_is_worse_and_listed(tmp_path, capsys, lean,
     assert main(["resources", str(file), "-o", str(known)]) == 0
     file.write_bytes(lean)
     assert main(["resources", str(file), f"--baseline={known}"]) == 0, "registers alone are no loss"
-
-
-def test_kernels_of_a_library_are_listed_for_each_architecture(tmp_path, capsys):
-    (tmp_path / "k.cu").write_text(TWO)
-    of_two = ("-gencode", "arch=compute_80,code=sm_86", "-gencode", "arch=compute_90,code=sm_90")
-    library = nvcc(tmp_path / "k.cu", tmp_path / "k.so", "-shared", "-Xcompiler", "-fPIC", "-cudart", "none", *of_two)
-    assert main(["resources", str(library)]) == 0
-    listed = [line.partition("  ")[0] for line in capsys.readouterr().out.splitlines()[1:]]
-    assert listed == ["sums sm_86", "sums sm_90", "turned sm_86", "turned sm_90"]
 
 
 @pytest.mark.parametrize(

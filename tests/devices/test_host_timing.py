@@ -141,19 +141,6 @@ def test_the_finding_names_sizes_and_what_would_be_wanted(cache_bytes, said):
     assert said in Recorder(cache_bytes).told_after(1000)
 
 
-def test_the_buffer_is_made_once_and_given_back():
-    eviction = Recorder()
-    eviction.prepare(1)
-    eviction.prepare(1)
-    assert len(eviction.made) == 1
-    eviction.release()
-    eviction.evict()
-    assert eviction.finding(1) is None
-    assert eviction.told_after(1)
-    assert len(eviction.made) == 2
-    assert eviction.told_after(100 * MIB) is None, "what was told of one workload is not told of the next"
-
-
 TOLD = pytest.mark.skipif(not os.access("/proc/self/syscall", os.R_OK), reason="the system tells no stack pointer")
 PAGE_BYTES, LINE_BYTES = 4096, 64
 # That one of seven places is not among half as many is less likely than one in a million million.

@@ -21,7 +21,6 @@ from pytest_bandwidth.domain.traffic import Traffic
 BYTES = Traffic(500_000, 500_000)
 NOTHING = Workload(lambda: None, BYTES)
 QUIET = Budget(min_samples=8, max_seconds=1.0, precision=0.005)
-TOLERANT = replace(QUIET, tolerates_run_delay="all")
 
 
 draw = random.Random(1)
@@ -79,16 +78,6 @@ def test_warm_up_lasts_until_the_samples_stop_drifting():
     rounds = take(ScriptedDevice(kernel_script=cold_clock))
     assert max(rounds.kernel_seconds) == 1e-3
     assert rounds.warmup_runs > 20
-
-
-def test_a_share_of_the_time_is_a_share_of_the_rounds_and_not_of_the_warm_up():
-    def taken(share):
-        device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))  # never precise
-        return take(device, budget=Budget(30, 1.0, 0.0, rounds_share=share))
-
-    whole, half = taken(1.0), taken(0.5)
-    assert (half.stop, half.warmup_runs) == ("max-time", whole.warmup_runs)
-    assert len(half.kernel_seconds) == pytest.approx(len(whole.kernel_seconds) / 2, abs=1)
 
 
 @pytest.mark.parametrize("which", ["kernel_script", "probe_script"])
@@ -169,15 +158,6 @@ def test_a_kernel_in_which_there_is_a_slice_of_others_each_time_is_invalid_and_t
     )
     named = on_gpu(states=(Conditions(others=("python (pid 7, 80 %)",)),), **script).invalid
     assert "rounds (python (pid 7, 80 %)), as the probe tells" in named.text
-
-
-def test_who_says_how_busy_others_may_be_gets_the_disturbed_rounds_and_no_fewer():
-    measurement = measured(budget=TOLERANT, kernel_script=repeat(WAITED, WAITED, dropped("sm-clock")))
-    assert measurement.invalid is None
-    assert len(measurement.samples) == len(measurement.rounds.probe_seconds) > 100
-    assert {d.code for d in measurement.rounds.dropped} == {"sm-clock"}
-    slow = repeat(replace(WAITED, seconds=2.0))
-    assert len(measured(budget=TOLERANT, kernel_script=slow).samples) == FEWEST_ROUNDS
 
 
 def test_dropping_ends_even_where_samples_take_next_to_no_time():

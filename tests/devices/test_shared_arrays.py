@@ -83,19 +83,6 @@ def test_what_holds_the_same_lies_in_the_same_memory_until_it_is_restored(memory
     assert (b == 3).all()
 
 
-@pytest.mark.parametrize(("size", "at"), [(SMALL, -1), (HUGE, 0)])
-def test_what_differs_stays_each_processs_own(memory, size, at):
-    one, two = both_of(memory)
-    same_a, a = one.allocate(size), one.allocate(size)
-    same_b, b = two.allocate(size), two.allocate(size)
-    b[at] = 1
-    assert exchanged(one, two, [(0, 0), (1, ROOM)]) == [0]
-    a[:] = 4
-    same_a[:] = 5
-    assert b.sum() == 1
-    assert (same_b == 5).all()
-
-
 def test_told_are_those_that_the_workload_is_given(memory):
     arrays = SharedArrays(memory)
     kept = [arrays.allocate(size) for size in (SMALL, HUGE, 2 * HUGE)]

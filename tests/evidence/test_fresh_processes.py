@@ -103,14 +103,3 @@ def test_none_starts_while_somebody_else_measures(fresh):
     with pytest.raises(DeviceUnavailable), fresh(lock=taken) as processes:
         processes.run()
     assert not Path("seen").exists()
-
-
-def test_what_each_saw_is_kept_by_label(fresh):
-    rows = [{**ROW, "label": "a"}, {**ROW, "label": "b", "is_valid": False, "reason": "hot"}]
-    Path("rows.json").write_text(json.dumps(rows))
-    with fresh() as processes:
-        figures = processes.run()
-    assert list(figures) == ["a"]
-    (row,) = processes.of("a")
-    assert (row.figures.gbps, row.wall_seconds > 0) == (80.0, True)
-    assert processes.of("b") == ()

@@ -109,16 +109,6 @@ class Session:
 
 
 @pytest.mark.parametrize("most", [1, 8])
-def test_of_all_labels_the_first_process_alone_counts_sectors(most):
-    session = Session(Room(most), a=SURE, b=noisy(), c=noisy(), d=noisy())
-    assert session.run() == {}
-    first, *others = session.asked
-    assert [old.counts for old in first] == [True] * 4
-    assert not any(old.counts for asked in others for old in asked)
-    assert {label for label, seen in session.kernels._seen.items() if seen.sectors} == {"a", "b", "c", "d"}
-
-
-@pytest.mark.parametrize("most", [1, 8])
 def test_who_is_settled_is_asked_for_no_more(most):
     session = Session(Room(most), a=SURE, b=noisy())
     assert session.run() == {}

@@ -110,15 +110,6 @@ def test_code_that_ran_next_to_its_old_code_is_the_cause_whatever_the_device_doe
     assert likely_causes(faster, known, {}) == ()
 
 
-def test_unchanged_and_unrecorded_resources_are_not_named():
-    same = likely_causes(measured(LEAN), entry(LEAN))
-    assert same == likely_causes(measured(None), entry(LEAN)) == likely_causes(measured(LEAN), entry(None))
-    assert same == ("the kernel, not the device: the probe (add) reached 1000 GB/s then, 1000 GB/s now",)
-    unnamed = replace(measured(None), rounds=replace(ROUNDS, probe_name=None))
-    assert likely_causes(unnamed, entry(None))[0].startswith("the kernel, not the device: the probe reached 1000 GB/s")
-    assert likely_causes(measured(LEAN), None) == ()
-
-
 def test_what_changed_in_the_code_is_the_first_cause():
     code = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
     known = replace(entry(LEAN), code=code.known())

@@ -140,23 +140,6 @@ def of_counts(settings=None, tolerance=None, **counts):
 
 
 @pytest.mark.parametrize(
-    ("code", "sectors", "status", "rule"),
-    [
-        (CODE, 100, Status.OK, Rule.CODE_UNCHANGED),
-        (replace(CODE, sass="f" * 32), 100, Status.OK, Rule.CODE_UNCHANGED),  # what is counted is the PTX
-        (EDITED, 100, Status.OK, Rule.COUNTS),
-        (CodeIdentity(), 100, Status.OK, Rule.COUNTS),
-        (CODE, 99, Status.IMPROVED, Rule.COUNTS),
-        (CODE, 101, Status.REGRESSED, Rule.COUNTS),
-    ],
-)
-def test_counts_decide_whatever_the_code(code, sectors, status, rule):
-    found = decided(counted(code, load_sectors=sectors), of_counts(load_sectors=100))
-    assert (found.status, found.rule) == (status, rule)
-    assert found.facts["same_code"] is (code.ptx == CODE.ptx)
-
-
-@pytest.mark.parametrize(
     ("code", "sectors", "settings", "rule"),
     [
         (CODE, 100, {}, Rule.CODE_UNCHANGED),

@@ -110,14 +110,6 @@ def test_without_an_entry_only_floors_decide(known, rule):
     assert ruled(decide(evidence(measured(90.0), known, floor), floor)) == (OK, Rule.FLOORS)
 
 
-def test_a_revision_that_does_not_measure_it_leaves_it_undecided():
-    here = evidence(measured(90.0), None, revision="main", why_not=("no such test",))
-    assert decide(here, LIMITS) is Ask.OLD_CODE
-    found = decide(replace(here, **TRIED), LIMITS)
-    assert ruled(found) == (UNDECIDED, Rule.NOT_THERE)
-    assert found.why_not == ("no such test",)
-
-
 @pytest.mark.parametrize(
     ("writes", "known", "status"),
     [
@@ -147,18 +139,6 @@ def test_the_same_code_is_ok_whatever_it_lost(gbps, known):
 
 
 # --- floors
-
-
-# Beside a probe of 100 GB/s and a peak of 200 GB/s; relative to both as a fraction.
-FLOORS = {"min_gbps": 90.0, "min_relative": 0.9, "min_utilization": 0.45, "min_sol": 0.45}
-
-
-@pytest.mark.parametrize(("seen", "missed"), [(90.0 * (1 + STEP), False), (90.0 * (1 - STEP), True)])
-@pytest.mark.parametrize("name", FLOORS)
-def test_each_floor_is_of_its_own_figure(name, seen, missed):
-    limits = with_floor(**{name: FLOORS[name]})
-    found = decide(evidence(measured(seen, peak=Peak(200e9, "test")), OF_CODE, limits, **TRIED), limits)
-    assert (found is Ask.PROCESSES) is missed
 
 
 def test_a_floor_holds_at_equality_and_the_first_that_is_missed_is_named():
@@ -368,20 +348,6 @@ def test_a_share_that_only_the_old_code_shows_is_no_gain_and_no_loss(number, rul
     assert (None if found is Ask.OLD_CODE else found.rule) == rule
 
 
-def test_numbers_of_a_comparison_are_those_that_decided():
-    found = look(0.11, 0.12, 0.13, 0.12, looks=Looks(4))
-    error = t_quantile(0.999, 3) * math.sqrt(2 * 0.01**2 / 3) / 2
-    assert found.numbers.drop == pytest.approx(-math.expm1(-0.12))
-    assert found.numbers.low == pytest.approx(-math.expm1(-(0.12 - error)))
-    assert found.numbers.reference == pytest.approx(90.0)
-    assert found.numbers.observed == pytest.approx(90.0 * math.exp(-0.12))
-    assert (found.numbers.tolerance, found.numbers.allowed_drop, found.numbers.degrees) == (0.05, 0.05, 3)
-    assert len(found.numbers.confirmations) == 4
-    noisy = look(*twelve(0.0, 0.2), rule=Rule.OLD_KERNEL)
-    assert (*ruled(noisy), noisy.facts["by"]) == (UNDECIDED, Rule.TOO_NOISY, Rule.OLD_KERNEL)
-    assert noisy.numbers.detects > 0.2
-
-
 # --- stored figures
 
 KNOWN = reference(1.0, 1.0, 1.0, 1.0, 1.0)
@@ -446,13 +412,6 @@ def test_most_of_those_asked_for_decide_it_and_no_more_are_asked_for(fresh, conf
     assert (None if found is Ask.PROCESSES else found.status) is status
 
 
-def test_what_could_not_run_again_is_undecided():
-    found = stored(0.8, [0.8], ended="exit status 4")
-    assert ruled(found) == (UNDECIDED, Rule.NOT_RERUN)
-    assert found.facts == {"why": "exit status 4", "processes": 1, "wanted": 3}
-    assert stored(0.8, [0.8, 0.8], ended="exit status 4").status is REGRESSED, "two of three agree"
-
-
 def test_without_confirmation_the_first_look_decides_by_a_gate_of_its_own():
     gate = NOISY.gate(0.05, 1)
     assert gate > NOISY.gate(0.05, 3)
@@ -478,16 +437,6 @@ def test_noise_that_hides_the_tolerance_is_undecided_and_says_how_many_runs_woul
     assert found.numbers.detects is None or found.numbers.detects > found.numbers.allowed_drop
     unseen = stored(known.value * 0.5, [known.value] * 2, known)
     assert ruled(unseen) == (UNDECIDED, Rule.TOO_NOISY), "normal in new processes, which could not have shown it"
-
-
-def test_stored_figures_decide_only_where_old_code_was_tried():
-    here = evidence(measured(80.0), FIVE)
-    assert decide(here, LIMITS) is Ask.OLD_CODE
-    tried = here.without(Ask.OLD_CODE, "its commit is gone")
-    assert decide(tried, LIMITS) is Ask.PROCESSES
-    found = decide(replace(tried, fresh=(at(0.8), at(0.8))), LIMITS)
-    assert ruled(found) == (REGRESSED, Rule.STORED)
-    assert found.why_not == ("its commit is gone",)
 
 
 @pytest.mark.parametrize("entry", [baseline().entries[KEY], Entry(KEY, code=CODE.known())])

@@ -11,7 +11,6 @@ from judged_kernels import (
     FIVE,
     KEY,
     LIMITS,
-    OF_CODE,
     OldCode,
     baseline,
     compared,
@@ -85,14 +84,6 @@ def test_what_an_entry_or_a_device_does_not_say_can_be_compared():
 def test_code_is_the_same_where_every_hash_is_known_and_alike(then, now, counted, elsewhere, same):
     measurement = replace(COUNTED if counted else measured(90.0), code=now)
     assert is_same_code(measurement, Entry(KEY, code=then.known()), elsewhere=elsewhere) is same
-
-
-def test_first_evidence_has_entry_figures_and_reference():
-    found = evidence(measured(90.0, code=CODE), OF_CODE)
-    assert (found.entry, found.baseline, found.is_same_code) == (OF_CODE.entries[KEY], OF_CODE, True)
-    assert found.figures.gbps == pytest.approx(90.0)
-    assert (found.stored.figure, found.stored.value) == ("relative", pytest.approx(0.9))
-    assert (found.compared, found.old_code_tried, found.fresh) == (None, False, ())
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 from judged_kernels import (
-    CODE,
     FIVE,
     KEY,
     LIMITS,
-    OF_CODE,
     OTHER,
     OldCode,
     Processes,
@@ -58,14 +56,6 @@ def test_stored_figures_and_new_processes_decide_where_no_old_code_could_run():
     assert len(again.rows) == 2, "two of three agree"
 
 
-def test_unchanged_code_and_what_is_normal_take_no_process():
-    old, again = OldCode({KEY: [0.5] * 12}), processes(80.0, 80.0)
-    assert decided(measured(80.0, code=CODE), OF_CODE, old, again).rule == Rule.CODE_UNCHANGED
-    assert (old.asked, again.rows) == ([], [])
-    assert decided(measured(89.0), FIVE, OldCode(), again).status is Status.OK
-    assert again.rows == []
-
-
 def test_a_floor_is_confirmed_before_old_code_is_asked_for():
     limits = replace(LIMITS, marker=MarkerOptions(min_gbps=85.0))
     old, again = OldCode({KEY: [0.0] * 4}), processes(80.0, 80.0, 80.0)
@@ -91,16 +81,6 @@ def test_old_code_runs_before_the_processes_that_another_measurement_needs():
     assert statuses(found) == {KEY: (Status.REGRESSED, "floor:min_gbps"), OTHER: (Status.OK, Rule.PAIRS)}
 
 
-def test_all_measurements_of_a_test_share_its_new_processes():
-    again = Processes({None: SLOW, "b": WELL}, {None: SLOW, "b": SLOW}, {None: WELL, "b": WELL})
-    found = judged(both(), for_both(FIVE), again)
-    assert statuses(found) == {
-        KEY: (Status.REGRESSED, Rule.STORED),
-        OTHER: (Status.OK, Rule.NOT_REPRODUCED),
-    }
-    assert len(again.rows) == 3
-
-
 @pytest.mark.parametrize(
     ("seen", "status"),
     [
@@ -113,13 +93,6 @@ def test_a_majority_decides_and_less_does_not_where_one_more_failed(seen, status
     found = decided(measured(80.0), FIVE, Processes(*seen))
     assert found.status is status
     assert status is not Status.UNDECIDED or found.facts["why"] == "a new process ended with exit status 4"
-
-
-def test_a_label_that_does_not_turn_up_again_is_undecided():
-    other = {"b": SLOW}
-    found = decided(measured(80.0), FIVE, Processes(other, other, other, other))
-    assert (found.status, found.rule) == (Status.UNDECIDED, Rule.NOT_RERUN)
-    assert found.facts["why"] == "0 new processes measured it, and validly; 3 have to"
 
 
 @pytest.mark.parametrize("resolvers", [(), (OldCode(),), (processes(),)])

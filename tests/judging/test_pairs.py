@@ -16,7 +16,6 @@ from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.judging.decide import decide_comparison
 from pytest_bandwidth.judging.evidence import Ask, comparison_of_pairs
 from pytest_bandwidth.judging.pairs import (
-    EVEN_PROBES,
     Looks,
     Pair,
     figure_of_pairs,
@@ -158,20 +157,6 @@ def test_a_drop_leaves_out_the_floor_of_both(figure):
 @pytest.mark.parametrize(("floor", "left_out"), [(None, 0.0), (3e-6, 3e-6), (4e-6, 0.0), (5e-6, 0.0)])
 def test_a_floor_is_left_out_where_more_than_half_of_all_seconds_is_work(floor, left_out):
     assert floor_of_both(floor, (9e-6, 8e-6)) == left_out
-
-
-def test_evenness_at_its_boundary_and_without_a_probe():
-    def even(log_ratio):
-        (pair,) = pairs(0.0, probe_here=100.0 * math.exp(log_ratio))
-        return pair.even
-
-    assert even(EVEN_PROBES - 1e-9)
-    assert even(-EVEN_PROBES + 1e-9)
-    assert not even(EVEN_PROBES + 1e-9)
-    assert Pair(Metrics(80.0), Metrics(70.0)).even
-    (uneven,) = pairs(0.0, probe_here=49.0, probe_there=72.0)
-    assert not uneven.even
-    assert replace(uneven, alternate=0.0).even
 
 
 def with_noise_of_the_probe(*log_noise):

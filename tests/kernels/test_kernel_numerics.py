@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import re
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
 import interpreted
 from interpreted import CUDA_SRC, FreshArrays, faults, program, run, shipped
 
+from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target, normal_form
 from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.launch import execute
 from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx
@@ -69,20 +69,27 @@ def test_one_block_does_the_work_of_any_grid(operation, dtype):
 
 
 @functools.cache
-def with_code_of_their_own(file):
-    """Of the other architectures those whose code of the file is neither `ARCH`'s nor that of one before."""
-    codes = {}
+def with_code_of_its_own(file, kernel):
+    """Of the other architectures those whose code of the kernel is neither `ARCH`'s nor that of one before."""
+    codes = []
     for arch in (ARCH, *OTHER_ARCHITECTURES):
-        text = compile_ptx((CUDA_SRC / file).read_text(encoding="utf-8"), arch=arch, filename=file).ptx
-        codes.setdefault(re.sub(r"^(//|\.version|\.target).*$", "", text, flags=re.MULTILINE), arch)
-    return [arch for arch in codes.values() if arch != ARCH]
+        text = compiled(file, arch)
+        code = normal_form(text, kernel).text
+        if not any(is_same_but_for_target(code, one) for one, _ in codes):
+            codes.append((code, arch))
+    return [arch for _, arch in codes[1:]]
+
+
+@functools.cache
+def compiled(file, arch):
+    return compile_ptx((CUDA_SRC / file).read_text(encoding="utf-8"), arch=arch, filename=file).ptx
 
 
 @pytest.mark.slow
 @every_operation
 def test_the_code_for_every_architecture_gives_the_same(operation, dtype):
     steps = operation.prepare(FreshArrays(), dtype, operation.small[-1]).steps
-    for arch in dict.fromkeys(arch for step in steps for arch in with_code_of_their_own(step.file)):
+    for arch in dict.fromkeys(arch for step in steps for arch in with_code_of_its_own(step.file, step.kernel)):
         check(operation, dtype, operation.small[-1], arch)
 
 

@@ -86,14 +86,3 @@ def test_a_changed_kernel_is_named_once_with_the_tests_that_run_it():
         "t.py::t[0], t.py::t[1], t.py::t[2], t.py::t[3], t.py::t[4] and 2 more"
     )
     assert second.text.startswith("the same function's code changed (eeeeeeee → ffffffff), the likely cause of 2 of 10")
-
-
-def test_what_is_not_surely_one_change_of_a_kernel_is_no_shared_cause():
-    launch = [regressed(f"t.py::l{n}", {"ptx": "a", "launch": "1"}, {"ptx": "a", "launch": "2"}) for n in range(2)]
-    unknown = [regressed(f"t.py::u{n}", {}, {"ptx": "b"}) for n in range(2)]
-    passed = [replace(regressed(f"t.py::w{n}", {"ptx": "a"}, {"ptx": "b"}), status="OK") for n in range(2)]
-    no_entry = [replace(one, baseline=None) for one in unknown]
-    assert shared_causes([*launch, *unknown, *passed, *no_entry]) == []
-    machine = [regressed(f"t.py::m{n}", {"ptx": "a", "sass": "b"}, {"ptx": "a", "sass": "c"}) for n in range(2)]
-    (one,) = shared_causes(machine)
-    assert one.text.startswith("the same kernel became other machine code (b → c)")

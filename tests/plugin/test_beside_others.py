@@ -82,15 +82,6 @@ def test_a_bad_baseline_of_any_device_is_told_before_workers_start(project):
     assert project.run_here("-n1", "--bandwidth-baseline=baselines", "--bandwidth-skip").ret == pytest.ExitCode.OK
 
 
-@pytest.mark.smoke
-def test_confirmation_works_under_xdist(project):
-    pytest.importorskip("xdist")
-    project.file("test_copy.py", SLOW)
-    result = project.run("-n1", "-o", "bandwidth_confirm=1")
-    result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r" +re-runs +\S+ GB/s"])
-
-
 # Says at its end what it saw while it collected and measured: whether it looks for garbage, and in how much of it.
 TELLS = """
 import atexit, gc, logging, os, sys
@@ -258,15 +249,3 @@ def test_only_and_skip_and_disable(project):
     )
     assert project.run_here("--collect-only", "--bandwidth-device=cuda", quick=False).ret == 0, "it opens no device"
     project.run_here("--bandwidth-only", "--bandwidth-skip").stderr.fnmatch_lines(["*exclude each other*"])
-
-
-def test_figures_taken_beside_others_name_the_remedy(project):
-    project.file("test_copy.py", COPY)
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        result = project.run("-o", "bandwidth_busy_processors=0.001", "--bandwidth-max-time=0.3")
-    finally:
-        other.kill()
-        other.wait()
-    result.assert_outcomes(passed=1)
-    result.stdout.re_match_lines([r"UNDECIDED test_copy.*: others kept ", r".* bandwidth_busy_processors .*"])

@@ -193,11 +193,8 @@ LEFT_OUT = {
         UNRUN,
     ),
     "addopts -m": ({"pytest.ini": "addopts = -m 'not slow'"}, BY_OPTIONS),
-    "addopts --deselect": ({"pytest.ini": "addopts = --deselect sub/test_s.py::test_left"}, BY_OPTIONS),
     "addopts --ignore": ({"pytest.ini": "addopts = --ignore sub"}, UNREAD),
-    "addopts, a file": ({"pytest.ini": "addopts = test_k.py"}, UNREAD),
     "PYTEST_ADDOPTS": ({"PYTEST_ADDOPTS": "-k kept"}, BY_OPTIONS),
-    "testpaths": ({"pytest.ini": "testpaths = test_k.py"}, UNREAD),
     "python_files": ({"pytest.ini": "python_files = test_k.py"}, UNREAD),
 }  # fmt: skip
 

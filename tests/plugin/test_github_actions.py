@@ -15,18 +15,6 @@ def test_slow(bandwidth):
     a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
     bandwidth(bandwidth.xp.copyto, b, a, reads=a, writes=b)
 """
-HOSTILE = """
-import pytest
-
-LABELS = ["a\\n::error file=x.py::pwned", "::add-mask::pwned", "##[error]pwned", "100%0A::error::pwned",
-          "b\\r\\n::stop-commands::pwned", "<img src=x onerror=pwned()>", "[pwned](javascript:pwned) @pwned #1"]
-
-@pytest.mark.bandwidth(min_gbps=10_000_000)
-@pytest.mark.parametrize("label", LABELS, ids=LABELS)
-def test_slow(bandwidth, label):
-    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
-    bandwidth(bandwidth.xp.copyto, b, a, reads=a, writes=b, label=label if label.isprintable() else None)
-"""
 COMMAND = re.compile(r"\s*::(error|warning) (?:file=([^,:]+),(?:line=(\d+),)?)?title=([^,:]+)::(\S.*)")
 
 
@@ -63,18 +51,6 @@ def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
     assert summary.startswith("# An earlier command of the step\n\n## ❌ ")
     assert summary.count("\n## ") == 1, "fresh processes and workers report to their run, not to the job"
     assert "❌ REGRESSED" in summary
-
-
-def test_hostile_names_start_no_command_and_no_markup(github):
-    github.file("test_floor.py", HOSTILE)
-    result = github.run_here("-o", "bandwidth_confirm=0")
-    result.assert_outcomes(failed=7)
-    found = [COMMAND.fullmatch(line) for line in commands(result)]
-    assert len(found) == 7
-    assert all(match and match[1] == "error" and match[2].endswith("/test_floor.py") for match in found)
-    summary = github.summary.read_text(encoding="utf-8")
-    assert summary.count("pwned") >= 7
-    assert not re.search(r"<img|\]\(|@pwned|::|##\[", summary)
 
 
 def test_what_cannot_be_judged_is_a_warning_and_a_summary_that_cannot_be_written_fails_nothing(github, monkeypatch):

@@ -40,13 +40,14 @@ def log_of(project, *args):
     return result, log
 
 
-@pytest.mark.parametrize("entry", ["    xfail: {}\n", "    method: {}\n", "    settings: {{{}: a}}\n"])
-def test_a_text_of_an_entry_is_no_command(project, entry):
-    entries = (ENTRY.format(number) + entry.format(quoted(text), quoted(text)) for number, text in enumerate(COMMANDS))
-    project.file("b.yaml", HEAD + "".join(entries))
+def test_a_text_of_an_entry_is_no_command(project):
+    kinds = ("    xfail: {}\n", "    method: {}\n", "    settings: {{{}: a}}\n")
+    texts = [kind.format(quoted(text)) for kind in kinds for text in COMMANDS]
+    project.file("test_copy.py", COPY.replace("range(6)", f"range({len(texts)})"))
+    project.file("b.yaml", HEAD + "".join(ENTRY.format(number) + text for number, text in enumerate(texts)))
     result, log = log_of(project)
     assert result.ret in (0, 1)
-    assert "forged" in log or entry.startswith("    settings")
+    assert "forged" in log
 
 
 def test_a_name_of_an_entry_or_its_device_is_no_command(project):

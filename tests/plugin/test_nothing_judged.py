@@ -3,8 +3,6 @@
 import pytest
 from command_runner import LINK
 
-from pytest_bandwidth.session.publishing import publish
-
 pytestmark = pytest.mark.in_process
 
 ONCE = """
@@ -75,21 +73,3 @@ def test_the_ini_file_is_named_by_itself(project):
     result.stderr.fnmatch_lines(
         [f"ERROR: bandwidth_update in {path} needs --bandwidth-baseline=PATH to write to{LINK}"]
     )
-
-
-@pytest.mark.parametrize(
-    ("more", "conftest", "made"),
-    [
-        ((), "", False),
-        ((), "def pytest_bandwidth_document(document):\n    print(document['run_id'])\n", True),
-    ],
-)
-def test_a_document_is_made_where_somebody_takes_it(project, monkeypatch, more, conftest, made):
-    """Of 2,000 small tests it took a tenth of the run, for nobody."""
-    project.file("test_once.py", ONCE.replace("assert len(calls) == 1", ""))
-    project.file("conftest.py", conftest)
-    seen = []
-    real = publish.document
-    monkeypatch.setattr(publish, "document", lambda *given: seen.append(1) or real(*given))
-    project.run_here(*more).assert_outcomes(passed=1)
-    assert bool(seen) is made

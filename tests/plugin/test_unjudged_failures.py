@@ -68,15 +68,3 @@ def test_a_run_of_nothing_but_failures_without_a_verdict_is_told(project):
     assert summary.sentence in (project.path / "run.html").read_text(encoding="utf-8")
     assert not (project.path / "history").exists()
     assert not (project.path / "b.yaml").exists(), "an update leaves the baseline alone"
-
-
-def test_a_failure_that_a_rerun_mended_is_not_told(project):
-    project.file(
-        "test_kernels.py",
-        TESTS.partition("@pytest.mark")[0]
-        + "tries = []\n\n@pytest.mark.flaky(reruns=1)\n@pytest.mark.bandwidth(min_gbps=0.0001)\n"
-        "def test_second_time(bandwidth):\n    copy(bandwidth)\n    tries.append(1)\n    assert len(tries) > 1\n",
-    )
-    document = project.document()
-    assert [finding for finding in document["findings"] if finding["code"] == UNJUDGED] == []
-    assert summary_of_run(read_document(document)).severity == "good"

@@ -23,20 +23,6 @@ CONTRACT = Path(__file__).with_name("contract.json")
 QUICK = ("-p", "no:cacheprovider", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
 INI = "[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\nbandwidth_busy_processors = 1000\n"
 INI += "bandwidth_runs = 1\n"
-COMMANDS = [
-    "init",
-    "device",
-    "baseline",
-    "report",
-    "compare",
-    "bisect",
-    "history",
-    "resources",
-    "selftest",
-    "export",
-    "fleet",
-    "arena",
-]
 
 TESTS = """
 import inspect
@@ -205,7 +191,8 @@ def contract(folder):
         "valid baseline": run(folder, "pytest_bandwidth.cli", "baseline", "validate", "host.yaml").returncode,
         "invalid baseline": run(folder, "pytest_bandwidth.cli", "baseline", "validate", "wrong.yaml").returncode,
     }
-    found["commands"] = {name: options(run(folder, "pytest_bandwidth.cli", name, "--help").stdout) for name in COMMANDS}
+    commands = re.findall(r"^    ([a-z]+)\b", run(folder, "pytest_bandwidth.cli", "--help").stdout, re.MULTILINE)
+    found["commands"] = {name: options(run(folder, "pytest_bandwidth.cli", name, "--help").stdout) for name in commands}
 
     counted = run(folder, "pytest", "--bandwidth-device=traffic", "test_counted.py", "-p", "no:cacheprovider",
                   "--bandwidth-baseline=counts.yaml", "--bandwidth-update", "--bandwidth-json=counts.json")  # fmt: skip

@@ -29,12 +29,6 @@ def result(name, gbps, **more):
     return {"nodeid": name, "label": None, "gbps": gbps, **known, **more}
 
 
-def test_device_names_become_file_names(script):
-    assert script.slug("NVIDIA A100-SXM4-80GB") == "nvidia-a100-sxm4-80gb"
-    assert script.slug("../../etc/passwd") == "etc-passwd"
-    assert script.slug("…") == "device"
-
-
 def test_spread_is_the_sd_of_logarithms_between_processes(pages):
     documents = [{"results": [result("t", gbps)]} for gbps in (100.0, 101.0, 99.0)]
     (row,) = pages.spreads(documents)

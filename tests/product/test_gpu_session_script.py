@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu_model import skip_beside_a_gpu
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 GPU_TESTS = BENCHMARKS.parent / "tests" / "gpu"
@@ -52,11 +51,3 @@ def test_the_first_part_runs_every_test_of_tests_gpu_once(script, tmp_path):
     ignored = {word.partition("=")[2] for word in steps["test_gpu_others"] if word.startswith("--ignore")}
     assert ignored == {f"tests/gpu/{name}.py" for name in first}
     assert not any(word in ("-x", "--exitfirst") for command in steps.values() for word in command)
-
-
-def test_without_a_gpu_nothing_is_written(script, monkeypatch, tmp_path, capsys):
-    skip_beside_a_gpu()
-    monkeypatch.setattr(sys, "argv", ["gpu_session.py", "first", f"--out={tmp_path / 'out'}"])
-    assert script.main() == 2
-    assert "nothing written: " in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

@@ -140,13 +140,6 @@ def test_a_pull_requests_code_waits_for_a_reviewer_before_it_reaches_our_runner(
     assert not reaches_our_runner_unapproved(job)
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_no_token_stays_in_a_checkout(job):
-    checkouts = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
-    assert checkouts or not any("run" in step for step in job["steps"])
-    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
-
-
 def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():
     named = [(job, step.get("run", "")) for (job,) in (param.values for param in JOBS) for step in job["steps"]]
     jobs = {id(job): job for job, command in named if re.match(r"make (test|lowest)\b", command)}

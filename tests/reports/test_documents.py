@@ -32,19 +32,6 @@ def test_the_benchmark_columns_come_first_in_their_order():
     assert len(header) == len(set(header))
 
 
-@pytest.mark.parametrize(
-    ("tags", "precision", "cells"),
-    [
-        ({"operation": "gemm", "precision": "FP16", "M": 32, "N": 896, "K": 64}, None, "gemm fp16 32 896 64"),
-        ({}, "float32", "copy fp32   "),  # without tags the operation is the test
-    ],
-)
-def test_shapes_come_from_the_tags(tags, precision, cells):
-    outcome = replace(run_documents.outcomes(1)[0], tags=tags, precision=precision)
-    (row,) = rows_of(render_csv([outcome]))
-    assert [row[name] for name in ("operation", "precision", "M", "N", "K")] == cells.split(" ")
-
-
 def test_the_fp16_half_of_a_pair_carries_the_ratios():
     outcomes = run_documents.outcomes(20)
     rows = rows_of(render_csv(outcomes))

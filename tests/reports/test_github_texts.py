@@ -94,27 +94,6 @@ def test_a_fault_is_annotated_at_its_tests_file():
     assert text == "tests/test_a.py::test_scale[a::b]"
 
 
-def test_what_fails_as_expected_is_neither_annotated_nor_quoted():
-    failing = [replace(o, xfail="a slow driver") if o.message else o for o in run_documents.outcomes(10, failing=1)]
-    document = run_documents.run_document(failing)
-    assert annotations(document) == ""
-    shown = html.unescape(re.sub(r"<[^>]+>", " ", rendered(job_summary(document))))
-    assert "1 of 10 measurements failed, as expected" in shown
-    assert "⚠️ REGRESSED" in shown
-    assert "❌" not in shown
-
-
-def test_the_title_is_the_messages_first_line_and_the_text_the_rest():
-    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
-    failed = next(r for r in document["results"] if r["message"])
-    first, *others = failed["message"].splitlines()
-    (line,) = annotations(document).splitlines()
-    title, _, text = line.partition("title=")[2].partition("::")
-    assert unescaped(title) == first
-    assert unescaped(text).splitlines() == [failed["nodeid"].rpartition("/")[2], *others]
-    assert others[-1] == "test_copy.py:12: REGRESSED"
-
-
 def unescaped(text):
     for code, mark in (("%2C", ","), ("%3A", ":"), ("%0A", "\n"), ("%25", "%")):
         text = text.replace(code, mark)

@@ -20,22 +20,6 @@ def shown(outcomes, width=120, **options):
     return ["".join(span.text for span in line) for line in summary_lines(outcomes, width, **options)]
 
 
-def test_each_row_says_what_bounds_it():
-    memory, compute = (
-        replace(outcome, regime=regime, regime_evidence=f"evidence of {regime}")
-        for outcome, regime in zip(run_documents.outcomes(2), ("memory-bound", "compute-bound"), strict=True)
-    )
-    lines = shown([memory, compute])
-    assert "bound by" in lines[0]
-    assert sorted(word for line in lines[1:] for word in line.split() if word in ("memory", "compute")) == [
-        "compute",
-        "memory",
-    ]
-    assert not any("evidence" in line for line in lines)
-    verbose = shown([memory, compute], verbose=True)
-    assert f"WHY {memory.short_name}: memory-bound: evidence of memory-bound" in verbose
-
-
 @pytest.mark.parametrize(
     ("sectors", "said"),
     [({"l2_sectors_read": 2**15, "l2_sectors_written": 0}, ", L2 sectors 32,768 read, 0 written"), ({}, "")],
@@ -70,17 +54,6 @@ def test_what_changes_how_figures_are_to_be_read_is_one_line_without_v(code):
     assert sum(line.startswith("NOTE") for line in shown([first, second], verbose=True)) == 2
     other = replace(first, findings=({"code": "other", "text": "found"},))
     assert not any(line.startswith("NOTE") for line in shown([other]))
-
-
-def test_precisions_are_shown_as_pairs_with_their_ratios():
-    single = run_documents.outcomes(1)[0]
-    tags = {"operation": "copy", "version": "plain", "n": 1024}
-    single = replace(single, gbps=200.0, seconds=4e-3, tags={**tags, "precision": "fp32"})
-    half = replace(single, key="half", gbps=300.0, seconds=1.5e-3, tags={**tags, "precision": "fp16"})
-    lines = shown([single, half])
-    begin = lines.index("FP32 against FP16")
-    assert lines[begin + 1] == "  copy plain n=1024: 200 → 300 GB/s (1.50×), 0.38× the time"
-    assert "FP32 against FP16" not in shown([single])
 
 
 def test_many_pairs_are_counted_and_all_listed_with_v():
@@ -127,17 +100,6 @@ def test_what_shares_a_reason_is_counted_as_what_it_is(nodeids, said):
         for nodeid, outcome in zip(nodeids, run_documents.outcomes(2), strict=True)
     ]
     assert f"UNDECIDED {said}: noise" in shown(alike)
-
-
-def test_a_changed_kernel_of_several_regressions_is_told_once():
-    both = [
-        replace(outcome, status="REGRESSED", baseline={"code": {"ptx": "a" * 32}}, code_identity={"ptx": "b" * 32})
-        for outcome in run_documents.outcomes(2)
-    ]
-    told = [line for line in shown(both) if line.startswith("CAUSE ")]
-    assert len(told) == 1
-    assert " and 1 more: the same kernel's code changed (aaaaaaaa → bbbbbbbb), the likely cause of 2 of 2" in told[0]
-    assert not any(line.startswith("CAUSE ") for line in shown(both[:1]))
 
 
 OUTCOME = run_documents.outcomes(1)[0]
@@ -259,18 +221,6 @@ def test_a_table_of_every_column_stays_within_80_columns():
     assert table_lines.count("  within the tolerance, access strided (132 bytes) / coalesced") == 3
 
 
-@pytest.mark.parametrize(
-    ("status", "rule", "detail"), [("UNDECIDED", "too-noisy", "too noisy"), ("SAVED", "written", "")]
-)
-def test_a_verdicts_detail_goes_below_where_it_does_not_fit(status, rule, detail):
-    known = {"drop": 0.106, "reference": 0.981, "figure": "relative", "detects": 0.123}
-    row = replace(OUTCOME, utilization=0.98, status=status, reason_code=rule, verdict=known)
-    wide, narrow = (shown([row], width) for width in (200, 60))
-    assert wide[1].endswith(f"{status}  {detail}".rstrip())
-    assert any(line.endswith(status) for line in narrow)
-    assert (f"  {detail}" in narrow) is bool(detail)
-
-
 def test_an_absurd_gain_leaves_the_table_in_shape():
     verdict = {"drop": -1e300, "reference": 1e-300, "figure": "gbps"}
     lines = shown([replace(OUTCOME, verdict=verdict)], 120)
@@ -284,16 +234,6 @@ def entry(*gbps, anchor=None, key="t"):
 
 def changed(*changes):
     return ["".join(span.text for span in line) for line in change_lines("b.yaml", changes)]
-
-
-def test_new_and_changed_entries():
-    before = entry(310.0)
-    assert changed((None, entry(277.0, key="new")), (before, entry(310.0, 277.0)), (before, entry(277.0))) == [
-        "baseline b.yaml: 1 new, 2 updated",
-        "+ new  277 GB/s (1 run)",
-        "~ t  310 → 277 GB/s, -10.6 % (2 runs)",
-        "~ t  310 → 277 GB/s, -10.6 % (1 run), started afresh",
-    ]
 
 
 @pytest.mark.parametrize(

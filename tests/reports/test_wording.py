@@ -25,7 +25,6 @@ from pytest_bandwidth.reports.wording import (
     reason_of,
     title_of,
     with_help,
-    worst_line,
 )
 
 RULES = {name: rule for name, rule in vars(Rule).items() if name.isupper()}
@@ -332,17 +331,6 @@ def test_of_narrower_loads_the_line_that_asks_most_often_is_named():
     said = failure_message(now, of("REGRESSED", Rule.COUNTS, EXACT, changes=(("load_requests", 25, 100),)), None)
     assert said.splitlines()[0] == "REGRESSED: 4× more load requests than the baseline"
     assert "    most at        k.cu:3 loads, 75 % of the requests" in said.splitlines()
-
-
-def test_a_line_that_has_the_baselines_pattern_is_blamed_last():
-    strided = {**access(1), "pattern": "strided (32 bytes)", "sectors": 1000}
-    lines = [
-        {"file": "k.cu", "line": 10, "loads": strided},
-        {"file": "k.cu", "line": 11, "loads": {**strided, "pattern": "strided (16 bytes)", "sectors": 500}},
-    ]
-    assert worst_line(lines, ["loads coalesced"])[1].startswith("k.cu:10 ")
-    assert worst_line(lines, ["loads strided (32 bytes)"])[1].startswith("k.cu:11 ")
-    assert worst_line(lines[:1], ["loads strided (32 bytes)"])[0] == "worst at"
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,9 @@ def test_run_once_and_no_garbage_is_collected_inside_a_sample(device):
 
 def test_a_kernel_that_is_not_for_this_device_is_refused(device):
     shipped = read_source("stream.cu", "copy_f32", [])
-    with pytest.raises(NotOnThisDevice, match="CUDA kernels need a CUDA or traffic device"):
-        device.kernel(replace(shipped, shipped=False, file=None))
+    for own in (None, shipped.file.with_name("own.cu")):
+        with pytest.raises(NotOnThisDevice, match="CUDA kernels need a CUDA or traffic device"):
+            device.kernel(replace(shipped, shipped=False, file=own))
     with pytest.raises(KernelError, match=r"'probe_read' has no twin.*of its file these have: read_f32.*triad_f16x8"):
         device.kernel(replace(shipped, name="probe_read"))
 

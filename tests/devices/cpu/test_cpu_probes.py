@@ -47,16 +47,6 @@ def test_a_probe_moves_what_it_says_on_arrays_that_do_not_overlap(read, written)
 MIB = 1 << 20
 
 
-def test_a_probe_reads_the_workloads_arrays_and_writes_to_its_own():
-    b, c = np.ones((512, 512)), np.ones((512, 512), order="F")
-    probe, (out, *read) = probed(Traffic(4 * MIB, 2 * MIB), b, c)
-    assert probe.name == "NumPy add, reading the test's arrays"
-    assert probe.bytes_moved == 6 * MIB
-    assert [array.ctypes.data for array in read] == [b.ctypes.data, c.ctypes.data]
-    assert not any(np.shares_memory(out, array) for array in (b, c))
-    assert out.nbytes == read[0].nbytes == read[1].nbytes == 2 * MIB
-
-
 def test_a_probe_reads_the_largest_and_is_a_little_smaller_where_the_workload_moves_more_than_its_array():
     x = np.ones(MIB // 4, np.float32)
     probe, (read,) = probed(Traffic(MIB, 4096), np.ones(64), x)

@@ -12,7 +12,6 @@ from pytest_bandwidth.devices.cuda.health import slowdown_finding
 from pytest_bandwidth.devices.cuda.management import (
     AMD_SLOWDOWNS,
     MISSING,
-    THROTTLED,
     AmdSmiGpu,
     GpuIdentity,
     GpuReading,
@@ -100,15 +99,6 @@ def test_what_held_clocks_down_between_two_readings(
     amd_smi.fill(monkeypatch, "amdsmi_get_gpu_metrics_info", **{**counters, f"{limit}_residency_acc": 1001})
     (reason,) = gpu.reading().event_reasons
     assert (slowdown_finding([reason]) is not None) == (limit != "ppt") == (reason in AMD_SLOWDOWNS)
-    assert gpu.reading().event_reasons == ()
-
-
-def test_older_cards_tell_only_that_something_did(gpu: AmdSmiGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    untold = dict.fromkeys((f"{name}_residency_acc" for name in RESIDENCIES), UNTOLD[64])
-    amd_smi.fill(monkeypatch, "amdsmi_get_gpu_metrics_info", throttle_status=1, **untold)
-    assert gpu.reading().event_reasons == (THROTTLED,)
-    assert slowdown_finding((THROTTLED,)) is None  # a power cap, perhaps
-    amd_smi.fill(monkeypatch, "amdsmi_get_gpu_metrics_info", throttle_status=UNTOLD[32], **untold)
     assert gpu.reading().event_reasons == ()
 
 

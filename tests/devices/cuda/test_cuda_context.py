@@ -8,7 +8,6 @@ from gpu_model import CudaError, Gpu, model_cupy, skip_beside_a_gpu
 
 from pytest_bandwidth.devices.cuda import context
 from pytest_bandwidth.devices.cuda.device import open_cuda
-from pytest_bandwidth.devices.cuda.management import MISSING
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 
@@ -150,14 +149,3 @@ def test_a_gpu_of_which_nvml_does_not_tell_opens_all_the_same(cupy: Any, monkeyp
     assert device.identity.facts["nvml"] == "NVML: Not Supported"
     assert device.identity.facts["other_processes"] == "not watched: no management library"
     assert device.peak is None
-
-
-def test_an_amd_gpu_is_looked_for_in_amd_smi_alone(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts(cupy, gcnArchName=b"gfx942:sramecc+:xnack-", clockRate=2_100_000)
-    cupy.cuda.runtime.is_hip = True
-    monkeypatch.setattr(context, "open_nvml", None)
-    monkeypatch.setitem(sys.modules, "amdsmi", None)
-    said = open_cuda(0).identity.facts
-    assert "nvml" not in said
-    assert said["amdsmi"] == MISSING
-    assert said["other_processes"] == "not watched: no management library"

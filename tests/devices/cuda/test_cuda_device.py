@@ -111,14 +111,6 @@ def test_slow_clocks_and_memory_errors_are_findings_and_no_verdict(gpu: Gpu) -> 
     assert found.invalid is None
 
 
-def test_a_slice_has_no_peak_and_is_measured_against_the_probe(gpu: Gpu) -> None:
-    device = made(gpu, Nvml(name="NVIDIA A100-SXM4-40GB MIG 1g.5gb", mig="1g.5gb", max_memory_clock_mhz=1215))
-    found = device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
-    assert found.peak is None
-    assert found.utilization_of == "probe"
-    assert device.identity.settings["mig"] == "1g.5gb"
-
-
 def test_an_error_that_loses_the_device_in_a_nested_call_is_told_once_and_for_all(gpu: Gpu) -> None:
     device = made(gpu)
     kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))

@@ -22,7 +22,6 @@ from pytest_bandwidth.devices.cuda.health import (
     describe,
     ecc_finding,
     find_ownership,
-    grown_process,
     memory_clock_low,
     own_process,
     parents_of_all,
@@ -33,7 +32,6 @@ from pytest_bandwidth.devices.cuda.health import (
     throttled,
 )
 from pytest_bandwidth.devices.cuda.management import GpuReading, ProcessUse, decode_event_reasons
-from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.measured.measurement import Finding
 
 BUSY = GpuReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
@@ -41,16 +39,6 @@ BUSY = GpuReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
 
 def health(nvml: Any, counted: float | None = None, own: Ownership | None = None) -> Health:
     return Health(nvml, own or Ownership(frozenset({1})), lambda: counted, wall=lambda: 1000.0)
-
-
-def test_a_reading_becomes_conditions_after_the_clock_that_was_counted() -> None:
-    found = health(Nvml(BUSY)).conditions()
-    assert (found.sm_clock_mhz, found.memory_clock_mhz, found.temperature_c, found.power_w) == (1755, 2619, 61, 412)
-    assert found.event_reasons == ("software power cap",)
-    watched = health(Nvml(BUSY), counted=1400.0)
-    assert watched.conditions().sm_clock_mhz == 1400.0
-    assert watched.reading.sm_clock_mhz == 1755.0
-    assert health(None, counted=1500.0).conditions() == Conditions(sm_clock_mhz=1500.0)
 
 
 def test_busy_others_are_named_and_we_are_not() -> None:
@@ -176,15 +164,6 @@ def test_we_are_the_entry_that_appeared(before: Any, after: Any, pid: int, own: 
     assert own_process(before, after, pid) == own
 
 
-def test_the_process_whose_memory_grew_by_what_we_took_is_us() -> None:
-    before = {5: 300 * MIB, 6: 500 * MIB}
-    assert grown_process(before, {5: 300 * MIB + FINGERPRINT_BYTES, 6: 501 * MIB}, FINGERPRINT_BYTES) == 5
-    assert grown_process(before, {5: 600 * MIB, 6: 900 * MIB}, FINGERPRINT_BYTES) is None
-    both = {5: 300 * MIB + FINGERPRINT_BYTES, 6: 500 * MIB + FINGERPRINT_BYTES}
-    assert grown_process(before, both, FINGERPRINT_BYTES) is None
-    assert grown_process({5: None}, {5: None}, FINGERPRINT_BYTES) is None
-
-
 def nothing_grew() -> tuple[None, None]:
     return None, None
 
@@ -207,12 +186,6 @@ def test_a_child_is_ours_even_once_it_has_ended(monkeypatch: pytest.MonkeyPatch)
     assert active_others([ProcessUse(child.pid, 99)], ownership) == (ProcessUse(child.pid, 99),)
     host.remember(child.pid)
     assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
-
-
-def test_in_a_container_only_our_own_host_id_is() -> None:
-    ownership = find_ownership({1: 1}, {1: 1, 31337: 1}, nothing_grew, environ={})
-    assert ownership.own == {31337}
-    assert "another pid namespace" in ownership.how
 
 
 def test_a_context_that_was_open_before_is_recognised_by_its_memory() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from gpu_model import EVENT_SECONDS, L2_BYTES, LAUNCH_SECONDS, Gpu, Stream
+from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, Stream
 
 from pytest_bandwidth.devices.base import Call, Sample, Workload
 from pytest_bandwidth.devices.cuda.health import USUAL_OF_SAMPLES
@@ -181,22 +181,6 @@ def test_blocking_launches_are_seen_in_the_environment(environ: dict[str, str], 
     assert (found.text.partition(" ")[0] if found else None) == expected
 
 
-@pytest.mark.parametrize(
-    ("seconds", "work_on", "named"),
-    [(1e-4, None, None), (2e-6, None, None), (1e-3, 77, 77)],
-    ids=["the current stream", "the shortest kernel there is", "the stream that was named"],
-)
-def test_work_on_the_timed_stream_passes(
-    gpu: Gpu, timer: Timer, seconds: float, work_on: int | None, named: int | None
-) -> None:
-    stream = None if work_on is None else Stream(work_on)
-    calibrate(timer, Workload(lambda: gpu.launch(seconds, stream), TRAFFIC, stream=named))
-    assert timer.blocked
-    assert timer.findings == []
-    assert "fill_cache" not in gpu.log, "nothing is flushed for it"
-    assert timer.cold
-
-
 ELSEWHERE = Stream(77)
 
 
@@ -222,17 +206,6 @@ def test_a_hold_lasts_long_enough_for_the_host_and_no_longer_than_is_bearable() 
     assert block_seconds_for(60.0) == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize("beside", [(), (1e-4, 0.04, 1e-4)], ids=["alone", "beside others"])
-def test_the_hold_lasts_as_long_as_the_slowest_host_needs(gpu: Gpu, timer: Timer, beside: tuple[float, ...]) -> None:
-    def taking(host_seconds: float) -> Call:
-        return lambda: gpu.launch(1e-4, host_seconds=host_seconds)
-
-    first, *others = map(taking, beside or (0.04,))
-    calibrate(timer, Workload(first, TRAFFIC, interleaved=tuple(others)))
-    assert timer.block_seconds == pytest.approx(0.4, rel=0.01)
-    assert timer.blocked
-
-
 @pytest.mark.parametrize("calls", ["w", "wp", "pw", "www"])
 def test_one_that_waits_leaves_all_unblocked(gpu: Gpu, timer: Timer, calls: str) -> None:
     first, *others = ((waiting if which == "w" else plain)(gpu) for which in calls)
@@ -242,15 +215,6 @@ def test_one_that_waits_leaves_all_unblocked(gpu: Gpu, timer: Timer, calls: str)
     assert [finding.code for finding in timer.findings] == ["not-held"]
     if calls == "www":
         assert gpu.log.count("block") == 2, "once one waits, no other is held"
-
-
-def test_host_seconds_are_the_firsts_from_the_call_to_the_end_of_the_work(gpu: Gpu, timer: Timer) -> None:
-    def call() -> None:
-        for _ in range(10):
-            gpu.launch(2e-6)  # launching takes 5 µs: the host is what everybody waits for
-
-    calibrate(timer, Workload(call, TRAFFIC, interleaved=(plain(gpu, 1e-2),)))
-    assert timer.host_seconds == pytest.approx(10 * LAUNCH_SECONDS + EVENT_SECONDS, rel=0.1)
 
 
 def test_the_last_result_is_kept_while_the_next_is_made(gpu: Gpu, timer: Timer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from judged_kernels import asked_test
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
@@ -126,7 +126,6 @@ def only(*figures):
     return [{None: one} for one in figures]
 
 
-SIDES = ((80.0, 100.0), (100.0, 100.0))
 SAME, SLOWER = only((80.0, 100.0)), only((70.0, 100.0))
 NOISY = only((80.0, 100.0), (80.0, 100.0), (90.0, 100.0), (70.0, 100.0))
 FAILS_ONCE = [*SAME * 3, NothingThere("the test fails at main"), *SAME * 8]
@@ -196,25 +195,6 @@ def test_what_had_all_in_common_is_settled_by_fewer_pairs(alike, taken):
     found = compare_timed({"t": Subject(None, setup_of(measured(70.0)), None, 0.05)}, pairs, Looks())
     assert found["t"].decision(0.05, Looks(), "main").status is Status.REGRESSED
     assert worktrees.order == "T" * taken
-
-
-def test_what_the_other_revision_measured_once_and_then_did_not_is_judged_too():
-    twice, both = {"a": (70.0, 100.0), "b": (70.0, 100.0)}, {"a": (100.0, 100.0), "b": (100.0, 100.0)}
-    worktrees = ScriptedWorktrees([twice], [{"a": (100.0, 100.0)}, *[both] * 9])
-    pairs = PairsTaken(worktrees, str, worktrees.held)
-    subjects = {label: Subject(label, setup_of(measured(70.0)), None, 0.05) for label in "ab"}
-    found = compare_timed(subjects, pairs, Looks())
-    statuses = {key: one.decision(0.05, Looks(), "main").status for key, one in found.items()}
-    assert statuses == {"a": Status.REGRESSED, "b": Status.REGRESSED}
-
-
-@pytest.mark.parametrize(("floors", "left_out"), [((3e-3, 4e-3), 3e-3), ((None, 4e-3), 0.0), ((6e-3, 7e-3), 0.0)])
-def test_a_pair_leaves_out_the_lesser_floor_of_both_if_both_know_one(floors, left_out):
-    """Of 12.5 and of 10 ms; of an older plugin's processes none is known."""
-    rows = [row(measured(*one).with_detail(FLOOR_SECONDS, floor)) for one, floor in zip(SIDES, floors, strict=True)]
-    sides = MeasuredPair(*(by_label([one]) for one in rows))
-    (pair,) = PairsTaken(ScriptedWorktrees([], []), print, nullcontext, pairs=[sides]).of(None)
-    assert pair.drop("gbps") == pytest.approx(math.log((12.5e-3 - left_out) / (10e-3 - left_out)))
 
 
 def test_what_can_take_turns(monkeypatch):

@@ -115,11 +115,3 @@ class TestAddress:
         (document,) = (json.loads(path.read_text()) for path in written if path.name == "bandwidth_report.json")
         assert document["settings"]["history"] == "faulty://***@host/history"
         assert "--bandwidth-history=faulty://***@host/history" in document["environment"]["command"]
-
-    @pytest.mark.parametrize("option", ["baseline", "json", "dir"])
-    def test_other_options_take_none_and_show_no_secret_of_it(self, project, option):
-        project.file("test_copy.py", COPY)
-        result = project.run_here(f"--bandwidth-{option}=s3://key:hunter2@bucket/x")
-        result.stderr.fnmatch_lines(
-            [f"ERROR: --bandwidth-{option}: found the address 's3://[*][*][*]@bucket/x', expected a path*"]
-        )

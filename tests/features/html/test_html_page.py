@@ -254,37 +254,6 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
     assert facts["modelled floor"] == "Imaginary GPU 8.2 ns"
 
 
-def test_several_launches_are_shown_each_and_arrays_with_their_role() -> None:
-    document = run_documents.run_document([run_documents.counted()])
-    detail = document["results"][0]["detail"]
-    detail["arrays"][0]["role"] = "scratch"
-    counts = {"load_sectors": 2048, "store_sectors": 16, "atomic_sectors": 0, "bank_conflicts": 3}
-    moved = {"distinct_bytes_read": 4096, "distinct_bytes_written": 512}
-    detail["launches"] = [{"kernel": "pairs", "blocks": 4, **counts, **moved, "times": 2}]
-    detail["launch_count"] = 7
-    launches, arrays, _ = Page(render_html(document)).data["panels"][0]["tables"]
-    assert (launches["title"], launches["more"]) == ("Launches", 5)
-    shown = dict(zip(launches["head"], launches["rows"][0], strict=True))
-    assert shown == {
-        "kernel": "pairs", "blocks": "4", "times": "2", "load sectors": "2048", "store sectors": "16",
-        "atomic sectors": "0", "bank conflicts": "3", "read": "4.1 kB", "written": "512 B",
-    }  # fmt: skip
-    assert arrays["head"] == ["array", "role", "read", "written"]
-    assert arrays["rows"][0] == ["a", "scratch", "4.1 kB", "0 B"]
-    del detail["lines"], detail["launches"]  # where there are no source lines, of the whole
-    _, accesses = Page(render_html(document)).data["panels"][0]["tables"]
-    assert [row[0] for row in accesses["rows"]] == ["load", "store"]
-
-
-def test_what_the_device_lost_stands_out_in_the_box() -> None:
-    findings = [{"code": "device-loss", "text": "unchanged tests run 11.0 % below"}, {"code": "other", "text": "else"}]
-    page = page_of(run_documents.outcomes(2), findings=findings)
-    assert [item for item in page.named("li") if item.get("class") == "notable"] == [{"class": "notable"}]
-    shown = page.visible()
-    assert shown.index("About the run") < shown.index("unchanged tests run 11.0") < shown.index("Results")
-    assert shown.index("else") < shown.index("Results")
-
-
 def test_the_table_begins_with_the_largest_loss() -> None:
     drops = (0.05, 0.3, 0.07)
     outcomes = zip(run_documents.outcomes(3), drops, strict=True)

@@ -64,30 +64,32 @@ def test_names_of_tests_and_figures_stay(clean):
     assert redacted(row, clean) is row
 
 
-def test_nothing_of_the_host_is_in_what_a_private_run_writes(pytester):
+TESTS = """
+import pytest
+
+def test_fails(bandwidth):
+    bandwidth(len, "a" * 100, reads=100)
+    raise OSError("https://user:hunter2@host/x, " + __file__)
+
+@pytest.mark.bandwidth(min_gbps=10**6)
+def test_is_slow(bandwidth):
+    bandwidth(len, "a" * 100, reads=100)
+"""
+
+
+def test_nothing_of_the_host_is_in_what_a_private_run_writes(project):
     pytest.importorskip("duckdb")
-    pytester.makeini("[pytest]\nbandwidth_private = true\nbandwidth_busy_processors = 1000\nbandwidth_confirm = 0\n")
-    pytester.makepyfile(
-        """
-        import pytest
-
-        def test_fails(bandwidth):
-            bandwidth(len, "a" * 100, reads=100)
-            raise OSError("https://user:hunter2@host/x, " + __file__)
-
-        @pytest.mark.bandwidth(min_gbps=10**6)
-        def test_is_slow(bandwidth):
-            bandwidth(len, "a" * 100, reads=100)
-        """
+    project.file("test_it.py", TESTS)
+    private = ("-obandwidth_private=true", "-obandwidth_confirm=0")
+    project.run_here(
+        *private, "--bandwidth-dir=out", "--bandwidth-history=store", f"--bandwidth-json={project.path}/r.json"
     )
-    args = ("--bandwidth-dir=out", "--bandwidth-history=store", "--bandwidth-max-time=0.05", "--bandwidth-device=cpu")
-    pytester.runpytest_inprocess(*args, f"--bandwidth-json={pytester.path}/run.json")
-    written = [path for path in pytester.path.rglob("*") if path.suffix in (".json", ".csv", ".html", ".parquet")]
+    written = [path for path in project.path.rglob("*") if path.suffix in (".json", ".csv", ".html", ".parquet")]
     assert {path.suffix for path in written} == {".json", ".csv", ".html", ".parquet"}
     for path in written:
         held = path.read_bytes()
-        for word in ("hunter2", str(pytester.path), str(Path.home())):
+        for word in ("hunter2", str(project.path), str(Path.home())):
             assert word.encode() not in held, path
-    environment = json.loads((pytester.path / "run.json").read_text())["environment"]
+    environment = json.loads((project.path / "r.json").read_text())["environment"]
     assert environment["host"].startswith("host-")
     assert platform.node() not in json.dumps(environment)

@@ -76,25 +76,6 @@ def test_the_prior_is_that_of_the_figure_which_the_entry_is_judged_on(path, figu
     assert (kept.judged_on, len(kept.runs)) == (figure, 2 if figure == "gbps" else 1)
 
 
-@pytest.mark.parametrize("source", ["marker", "entry", "file", "option"])
-@pytest.mark.parametrize(("tolerance", "runs"), [(0.3, 2), (0.1, 1)])
-def test_runs_are_held_to_the_tolerance_that_the_test_is_judged_with(path, source, tolerance, runs):
-    """Each source of tolerance against the opposite from all that it comes before."""
-    sources = ["marker", "entry", "file", "option"]
-    weaker = 0.4 - tolerance
-    given = {name: tolerance if name == source else weaker for name in sources[sources.index(source) :]}
-    anchor = update(path, 100.0).anchor
-    text = path.read_text()
-    if "file" in given:
-        text = text.replace("tests:\n", f"tolerance: {given['file']:.0%}\ntests:\n")
-    if "entry" in given:
-        text += f"    tolerance: {given['entry']:.0%}\n"
-    path.write_text(text)
-    after = update(path, 80.0, option=given["option"], asked=MarkerOptions(tolerance=given.get("marker")))
-    assert len(after.runs) == runs
-    assert (after.anchor.gbps == anchor.gbps) == (runs == 2)
-
-
 @pytest.mark.parametrize(("asked", "runs"), [("gbps", 2), (None, 1)])
 def test_runs_are_held_to_the_old_ones_by_the_markers_figure(path, asked, runs):
     """The same GB/s beside a probe that became faster: only the share dropped."""
@@ -180,12 +161,6 @@ def test_an_entry_is_of_the_code_of_its_newest_runs(path):
         evidence = entries_of(GPU, [ran(gbps, code)], [], None, NOW)
         update_baseline(Settings(baseline=path, update=True, runs=1), GPU, [evidence])
         assert baseline_files.load(path).entries[KEY].code == code
-
-
-def test_devices_of_one_model_that_ran_different_code_leave_none(path):
-    evidence = [entries_of(GPU, [ran(100.0, code)], [], None, NOW) for code in (CODE, OTHER_CODE)]
-    update_baseline(Settings(baseline=path, update=True, runs=1), GPU, evidence)
-    assert baseline_files.load(path).entries[KEY].code == {}
 
 
 def of_device(gpu, *gbps, **fields):
