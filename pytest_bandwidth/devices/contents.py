@@ -85,7 +85,7 @@ def sums_of(array: np.ndarray[Any, Any], *, start: int = 0) -> Sums:
             raise UsageError(f"hashing {format_bytes(array.nbytes)} of indices takes longer than {MOST_SECONDS:g} s")
         return _sums_from(*part)
 
-    if len(parts) < 2:
+    if whole <= _PART_WORDS:  # a thread would take longer to start
         return added(map(add, parts))
     with ThreadPoolExecutor(min(len(parts), len(usable_processors()))) as pool:
         return added(pool.map(add, parts))

@@ -23,12 +23,12 @@ FOLD_WORDS = 6145 + 2 * secrets.randbelow(1024)
 # A region that is changed between samples has this share of the array: few elements that a cheat looks at lie in it
 # seldom, and the rows that a sparse access reads often.
 REGION_SHARE = 16
-# Fewer bytes are not worth a thread.
-PART_BYTES = 1 << 22
+# Fewer bytes take less time than a thread takes to start.
+PART_BYTES = 1 << 24
 # So often a place is drawn to take other values from: few places are too near, or hold the same.
 MOST_DRAWN = 32
 # Halves change places by so many elements at a time.
-_AT_A_TIME = 1 << 20
+_AT_A_TIME = 1 << 14
 # By the bytes of an element: as a number tiny, and no whole number of note.
 _FILLED = {size: int.from_bytes(b"\xa5" * size, "little") for size in (2, 4, 8)}
 # Of these, most arrays tell whether their numbers are in order.
