@@ -349,6 +349,14 @@ def kv_cache_append(batch: int, tokens: int, kv_heads: int, d: int, dtype: Any) 
     return Traffic(half, half)
 
 
+PAGE_TOKENS = 16
+
+
+def page_numbers(batch: int, tokens: int) -> Traffic:
+    """Return what a cache in pages of 16 tokens needs besides `kv_cache_read`: 4·B·⌈S/16⌉ bytes."""
+    return Traffic(4 * count("batch", batch) * tiles(count("tokens", tokens), PAGE_TOKENS), 0)
+
+
 def kv_cache_read(
     batch: int, tokens: int, query_heads: int, kv_heads: int, d: int, dtype: Any, *, query_loads: int | None = None
 ) -> Traffic:

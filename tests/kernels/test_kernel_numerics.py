@@ -260,6 +260,7 @@ GEMM_BARRIER = "                __syncthreads();\n                if (k0 + F32_D
 VALUES = "        __syncthreads();  // before the values overwrite the keys\n"
 FLASH2 = {"batch": 1, "heads": 1, "n": 67, "d": 100}
 GROUPED = {"batch": 1, "query_heads": 10, "kv_heads": 2, "d": 128, "tokens": 150, "splits": 2}
+PAGED = GROUPED | {"tokens": 1100}
 WIDE = {"rows": 136, "cols": 72}
 BREAKAGES = [
     ("stream.cu", "copy-plain", {"n": 7}, COPY_LOOP, COPY_LOOP.replace("<", "<="), "out-of-bounds"),
@@ -268,6 +269,7 @@ BREAKAGES = [
     ("gemm.cu", "gemm-pipelined", {"m": 129, "n": 136, "k": 72}, GEMM_BARRIER, GEMM_BARRIER.lstrip()[16:], "race"),
     ("attention.cu", "attention-flash2", FLASH2, VALUES, "", "race"),
     ("kvcache.cu", "kv_decode-grouped", GROUPED, "sum[h] *= shrink;", "", "wrong"),
+    ("kvcache.cu", "kv_decode_paged-grouped", PAGED, "(passed + next) / PAGE", "next / PAGE", "wrong"),
     ("transpose.cu", "transpose-wide", WIDE, "(y ^ x)] = column", "y] = column", "wrong"),
     ("q4_0.cu", "q4_0_gemv-planar", {"m": 1, "n": 3, "k": 32}, "24.0f * of_x", "23.0f * of_x", "wrong"),
 ]

@@ -123,10 +123,11 @@ def test_the_best_version_wastes_no_sector_and_no_bank(title, dtype, sizes):
         assert found.loads.sectors_per_request == 16
 
 
+@pytest.mark.parametrize("title", ["kv_decode-grouped", "kv_decode_paged-grouped"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_query_heads_that_share_keys_and_values_ask_for_them_once(dtype):
+def test_query_heads_that_share_keys_and_values_ask_for_them_once(dtype, title):
     sizes = {"batch": 1, "query_heads": 4, "kv_heads": 1, "d": 128, "tokens": 256, "splits": 1}
-    grouped, _ = counts("kv_decode-grouped", dtype, **sizes)
+    grouped, _ = counts(title, dtype, **sizes)
     split, _ = counts("kv_decode-split", dtype, **sizes)
     cache = 2 * 256 * 128 * (4 if dtype == "float32" else 2)
     assert grouped.loads.bytes_requested == pytest.approx(cache, rel=0.1)

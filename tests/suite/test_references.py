@@ -95,6 +95,12 @@ def test_query_heads_share_cache_heads_in_order():
     np.testing.assert_array_equal(references.kv_decode(q, cache, cache, 0), np.zeros((1, 4, 1)))
 
 
+def test_pages_are_put_in_order():
+    cache = np.arange(12).reshape(3, 2, 2, 1)  # three pages of two heads' two tokens
+    found = references.in_pages(cache, np.array([[2, 0]]))
+    np.testing.assert_array_equal(found[0, :, :, 0], [[8, 9, 0, 1], [10, 11, 2, 3]])
+
+
 def test_q4_0_blocks_by_hand():
     block = np.zeros((1, 18), np.uint8)
     block[0, :2] = np.array([0.5], np.float16).view(np.uint8)

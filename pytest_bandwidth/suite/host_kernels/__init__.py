@@ -74,6 +74,16 @@ def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, c
     return result, result, cache, cache
 
 
+def _decoded_paged(batch: int, pages: int, **sizes: int) -> Sequence[int]:
+    # Of a sequence's own; what the table names has to exist.
+    return *_decoded(batch, capacity=pages * attention.PAGE, **sizes), batch * pages
+
+
+def _split_paged(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -> Sequence[int]:
+    ranges = batch * query_heads * splits
+    return ranges * d, ranges, ranges, *_decoded_paged(batch, query_heads=query_heads, d=d, **sizes)[1:]
+
+
 def _split(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -> Sequence[int]:
     ranges = batch * query_heads * splits
     return ranges * d, ranges, ranges, *_decoded(batch, query_heads, d=d, **sizes)[1:]
@@ -97,6 +107,7 @@ _SCORES = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
 _OUTPUT = "o:T* p:T* v:T* heads:i64 n:i64 d:i64"
 _FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64"
 _CACHE = "q:T* k_cache:T* v_cache:T* scale:f32 batch:i64 query_heads:i64 kv_heads:i64 d:i64 tokens:i64 capacity:i64"
+_PAGED = _CACHE.replace("scale", "table:i32* scale").replace("capacity", "pages")
 _NEW = "k_cache:T* v_cache:T* k_new:T* v_new:T* position:i64 batch:i64 kv_heads:i64 tokens:i64 d:i64 capacity:i64"
 _PARTIALS = "partial_result:f32* partial_max:f32* partial_sum:f32*"
 _COMBINE = f"out:T* {_PARTIALS} heads:i64 d:i64 splits:i64"
@@ -189,6 +200,10 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     *(
         _family(name, attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split)
         for name in ("kv_decode_split", "kv_decode_grouped")
+    ),
+    _family("kv_decode_paged", attention.kv_decode_paged, f"out:T* {_PAGED}", _decoded_paged),
+    _family(
+        "kv_decode_paged_grouped", attention.kv_decode_paged_split, f"{_PARTIALS} {_PAGED} splits:i64", _split_paged
     ),
     _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
 )

@@ -206,6 +206,16 @@ def kv_decode(q: Array, k_cache: Array, v_cache: Array, tokens: int) -> Float64:
     return attended
 
 
+def in_pages(cache: Array, table: Array) -> Array:
+    """Return the cache (batch, kv_heads, tokens, d) that lies in pages (pages, kv_heads, tokens of a page, d).
+
+    table (batch, pages of a sequence): the numbers of each sequence's pages, in order.
+    """
+    (batch, pages), (_, heads, tokens, d) = table.shape, cache.shape
+    in_order: Array = np.moveaxis(cache[table], 2, 1).reshape(batch, heads, pages * tokens, d)
+    return in_order
+
+
 def q4_0_dequantize(blocks: Array, n: int) -> Float64:
     """Return the first n weights of Q4_0 blocks, uint8 of shape (blocks, 18): float16 scale, then 16 bytes of nibbles.
 

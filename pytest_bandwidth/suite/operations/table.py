@@ -54,7 +54,7 @@ def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
 
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
 _DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
-_PARTIALS = "partial results"
+_PARTIALS, _PAGES = "partial results", "page numbers"
 _IN_8_BITS = "rows·cols·s + rows·cols + 4·rows"
 _FUSED = Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")
 _SEPARATE = Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k")
@@ -93,6 +93,8 @@ FORMULAS: dict[str, Formula] = {
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
     "kv_decode-plain": _DECODE,
     **dict.fromkeys(("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)),
+    "kv_decode_paged-plain": Formula(_DECODE.bytes_moved, _DECODE.flop, _PAGES),
+    "kv_decode_paged-grouped": Formula(_DECODE.bytes_moved, _DECODE.flop, f"{_PARTIALS} and {_PAGES}"),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
     **dict.fromkeys(("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemm-fused"), _FUSED),
     **dict.fromkeys(("q4_0_gemv-separate", "q4_0_gemm-separate"), _SEPARATE),

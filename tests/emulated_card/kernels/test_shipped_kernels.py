@@ -50,6 +50,7 @@ KINDS = {
     ("gather-int32", "float32"),
     ("q4_0_gemv-fused", "float32"),
     ("gemm-pipelined", "float16"),
+    ("kv_decode_paged-grouped", "float16"),
 }
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
 APPROXIMATE = 1e-5
