@@ -134,6 +134,12 @@ def gather(n: int, dtype: Any, index_dtype: Any = "int32") -> Traffic:
     return Traffic(n * s + n * bytes_per_element(index_dtype), n * s)
 
 
+def embedding(rows: int, cols: int, dtype: Any) -> Traffic:
+    """Model out[i] = table[index[i]] of different rows: 2·rows·cols·s useful bytes plus 4 a row."""
+    rows, n, s = count("rows", rows), count("rows", rows) * count("cols", cols), bytes_per_element(dtype)
+    return Traffic(n * s + 4 * rows, n * s)
+
+
 def broadcast(n: int, dtype: Any) -> Traffic:
     """Model out[i] = in[0]: s bytes read, n·s written; n·s are asked for by the threads, one sector a warp."""
     n, s = count("n", n), bytes_per_element(dtype)

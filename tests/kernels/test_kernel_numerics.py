@@ -150,6 +150,15 @@ def test_gather_gives_zero_for_an_index_outside_of_the_array(index):
     np.testing.assert_array_equal(out, [1, 0])
 
 
+@pytest.mark.parametrize("cols", [4, 5])
+@pytest.mark.parametrize("kernel", ["embedding_f32", "embedding_f32x4"])
+def test_an_embedding_gives_zeros_for_a_row_that_the_table_lacks(kernel, cols):
+    table, out = np.ones((3, cols), "float32"), np.full((5, cols), np.nan, "float32")
+    sizes = (np.int64(3), np.int64(5), np.int64(cols))
+    launch("access.cu", kernel, (out, table, np.array([2, -1, 0, 3, -(2**31)], np.int32), *sizes))
+    np.testing.assert_array_equal(out, np.array([1, 0, 1, 0, 0])[:, None] + np.zeros(cols))
+
+
 @pytest.mark.parametrize("more", [0, 1])  # whole packs of 16 bytes, and rows that are none
 @pytest.mark.parametrize("version", ["naive", "online", "staged", "registers"])
 def test_softmax_of_extreme_rows(version, more):

@@ -78,6 +78,17 @@ def test_a_gather_asks_for_nearly_a_sector_per_thread():
     assert elements / ((1 << 16) / 32) == pytest.approx(32, rel=0.01)
 
 
+@pytest.mark.parametrize("cols", [64, 128, 256])  # rows of 128 to 512 bytes
+def test_an_embedding_asks_for_512_bytes_a_request_however_short_its_rows(cols):
+    (wide,) = counts("embedding-wide", "float16", rows=1024, cols=cols)
+    (plain,) = counts("embedding-plain", "float16", rows=1024, cols=cols)
+    row_requests = 1024 * cols * 2 / 512
+    assert wide.stores.requests == row_requests
+    assert wide.stores.sectors_per_request == 16
+    assert wide.loads.requests == 2 * row_requests  # one for the numbers of the rows that a warp has at once
+    assert plain.loads.requests == 2 * 1024 * cols / 32
+
+
 @pytest.mark.parametrize(
     ("title", "sizes"),
     [

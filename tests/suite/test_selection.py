@@ -22,6 +22,7 @@ ROWS = {
     "fused and unfused chains": ("bias_relu_dropout-fused", "bias_relu_dropout-unfused", "cos_cos-fused"),
     "intensity sweep": ("intensity_fma-wide", "intensity_fma-fma"),
     "strided, misaligned, gather": ("strided_read-", "misaligned-", "gather-"),
+    "embedding": ("embedding-wide", "embedding-plain"),
     "transpose": ("transpose-wide", "transpose-naive", "transpose-tiled"),
     "softmax": ("softmax-",),
     "layer norm": ("layer_norm-",),

@@ -94,6 +94,7 @@ _BATCH, _OF_BATCH = "out:T* in:T* batch:i64 rows:i64 cols:i64", "batch·rows·co
 _FUSED = "out:T* in:T* bias:f32 probability:f32 seed:u32 n:i64"
 _STRIDED, _OFFSET = "out:T* in:T* stride:i64 n:i64", "out:T* in:T* offset:i64 n:i64"
 _GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
+_EMBEDDING = "out:T* table:T* index:i32* length:i64 rows:i64 cols:i64"
 _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
 _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
 _OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
@@ -137,6 +138,9 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("strided_write", access.strided_write, _STRIDED, lambda stride, n: (_reach(stride, n), n), bits=True),
     _family("misaligned", access.misaligned, _OFFSET, lambda offset, n: (n, n + offset if n else 0), bits=True),
     *(_family("gather", access.gather, _GATHER.format(i), "n length n", types, bits=True) for i, types in INDEXED),
+    _family(
+        "embedding", access.embedding, _EMBEDDING, "rows·cols length·cols rows", (*FLOATS, *WIDE_FLOATS), bits=True
+    ),
     _family("transpose_naive", access.transpose_naive, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_tiled", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_wide", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),

@@ -14,17 +14,14 @@ from pytest_bandwidth.devices.cpu.simd import (
     fence,
     get,
     inlined,
-    lanes_of,
     load,
-    outside,
     parallel,
     put,
     scratch,
     spread,
     store,
-    stream,
-    whole_lines,
 )
+from pytest_bandwidth.suite.host_kernels.access import copy_row
 from pytest_bandwidth.suite.host_kernels.matmul import PANEL, dot_product, product
 from pytest_bandwidth.suite.host_kernels.simd_math import exponential
 
@@ -142,19 +139,6 @@ def attention_flash(parts: int, o: Array, q: Array, k: Array, v: Array, scale: A
                 put(o, at * d + c, result[c] / summed if d <= MOST_COLUMNS else NAN)
 
 
-@inlined
-def _copy_row(out: Array, out0: int, x: Array, x0: int, d: int) -> None:
-    """Copy d elements past the caches, but for those that fill no line."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, out0, d)
-    for line in range(lines):
-        c = head + line * lanes
-        stream(out, out0 + c, load(x, x0 + c))
-    for k in range(d - lines * lanes):
-        c = outside(k, head, lines * lanes)
-        out[out0 + c] = x[x0 + c]
-
-
 @parallel
 def kv_append(
     parts: int,
@@ -176,8 +160,8 @@ def kv_append(
             matrix, token = row // tokens, row % tokens
             if position + token < capacity:
                 at = (matrix * capacity + position + token) * d
-                _copy_row(k_cache, at, k_new, row * d, d)
-                _copy_row(v_cache, at, v_new, row * d, d)
+                copy_row(k_cache, at, k_new, row * d, d)
+                copy_row(v_cache, at, v_new, row * d, d)
         fence()
 
 

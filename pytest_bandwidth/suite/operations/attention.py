@@ -171,7 +171,7 @@ def _decode(version: str, *, paged: bool = False) -> Operation:
         cache = (batch * pages, kv_heads, traffic.PAGE_TOKENS, d) if paged else (batch, kv_heads, room, d)
         q, out = centred(arrays, (batch, query_heads, d), dtype, SPREAD), arrays.empty((batch, query_heads, d), dtype)
         k_cache, v_cache = centred(arrays, cache, dtype, SPREAD), centred(arrays, cache, dtype)
-        inputs = (q, k_cache, v_cache)
+        inputs: tuple[Any, ...] = (q, k_cache, v_cache)
         # Each of a block's four warps loads the query. What the merging of splits asks for is not modelled.
         loads = 4 if name == "kv_decode" and version == "plain" else None
         moved = traffic.kv_cache_read(batch, tokens, query_heads, kv_heads, d, dtype, query_loads=loads)

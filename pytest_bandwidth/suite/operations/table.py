@@ -77,6 +77,7 @@ FORMULAS: dict[str, Formula] = {
     "intensity_add": Formula("2·n·s", "repeats·n"),
     "broadcast": Formula("n·s + s", "0"),
     "gather": Formula("2·n·s + n·i", "0"),
+    "embedding": Formula("2·rows·cols·s + 4·rows", "0"),
     "transpose": Formula("2·rows·cols·s", "0"),
     **dict.fromkeys(("nchw_to_nhwc", "nhwc_to_nchw"), Formula("2·batch·channels·pixels·s", "0")),
     "softmax": Formula("2·rows·cols·s", "5·rows·cols"),

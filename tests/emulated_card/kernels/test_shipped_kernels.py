@@ -48,6 +48,7 @@ KINDS = {
     ("layer_norm-staged", "float32"),
     ("gemm-tiled", "float32"),
     ("gather-int32", "float32"),
+    ("embedding-wide", "float16"),
     ("q4_0_gemv-fused", "float32"),
     ("gemm-pipelined", "float16"),
     ("kv_decode_paged-grouped", "float16"),
