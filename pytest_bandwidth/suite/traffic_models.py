@@ -205,6 +205,20 @@ def quantize_rows(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Tr
     return Traffic(n * s, written, 3 * n, count("row_reads", row_reads, least=1) * n * s, written)
 
 
+MX_ELEMENTS = 32
+
+
+def quantize_mxfp8(blocks: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
+    """Model blocks of 32 in codes of a byte with a scale of a byte each: n·s + n + n/32 bytes, 3n FLOP, n = 32·blocks.
+
+    For `row_reads` see `softmax`.
+    """
+    blocks = count("blocks", blocks)
+    n, written = MX_ELEMENTS * blocks, (MX_ELEMENTS + 1) * blocks
+    of_input = n * bytes_per_element(dtype)
+    return Traffic(of_input, written, 3 * n, count("row_reads", row_reads, least=1) * of_input, written)
+
+
 def dequantize_rows(rows: int, cols: int, dtype: Any) -> Traffic:
     """Model code·scale of such rows: n + 4·rows + n·s bytes, n FLOP."""
     rows, n = count("rows", rows), count("rows", rows) * count("cols", cols)

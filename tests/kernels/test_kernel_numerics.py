@@ -212,6 +212,18 @@ def test_hard_rows_in_8_bits(kind, version, arch):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("arch", ["sm_80", ARCH])
+@pytest.mark.parametrize("version", ["plain", "registers"])
+def test_hard_blocks_in_mxfp8(version, arch):
+    blocks = np.array([row * 4 for row in HARD_ROWS], "float32")
+    codes, scales = np.full(blocks.shape, 99, "uint8"), np.full((len(blocks), 1), 99, "uint8")
+    args = (codes, scales, blocks, np.int64(len(blocks)))
+    execution = execute(shipped("quantize.cu", arch), f"quantize_mxfp8_{version}_f32", (1,), (32,), args)
+    assert not faults([execution])
+    for found, expected in zip((codes, scales), references.quantize_mxfp8(blocks), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("suffix", ["f32x4", "f16x8"])
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
 def test_every_code_of_8_bits_is_its_number(kind, suffix):

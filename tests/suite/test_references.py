@@ -66,6 +66,16 @@ def test_rows_in_8_bits_by_hand():
     np.testing.assert_array_equal(back, [[-224, 112, 28, np.nan], [0, 0, 0, 0]])
 
 
+def test_blocks_of_mxfp8_by_hand():
+    block = np.zeros((1, 64), "float32")
+    block[0, :4] = 3, -1.5, 2**-8, np.nan
+    codes, scales = references.quantize_mxfp8(block)
+    # 3 lies between 2 and 4: the scale brings 2 to 2⁸.
+    np.testing.assert_array_equal(scales, [[127 + 1 - 8, 0]])
+    np.testing.assert_array_equal(references.e4m3_values(codes[0, :4]), [384, -192, 0.5, np.nan])
+    assert references.e4m3_values(references.quantize_mxfp8(np.full((1, 32), 3.9))[0])[0, 0] == 448  # not 499.2
+
+
 def test_chains_round_at_every_step():
     x = np.array([1], "float16")
     # 2048 + 1 is no float16: the sum stays.

@@ -33,6 +33,7 @@ ROWS = {
     "KV cache append": ("kv_append-wide", "kv_append-plain"),
     "KV cache read": ("kv_decode-grouped", "kv_decode-split"),
     "KV cache in pages": ("kv_decode_paged-grouped",),
+    "blocks of MXFP8": ("quantize_mxfp8-registers", "quantize_mxfp8-plain"),
     "Q4_0 dequantise": ("q4_0_dequantize-wide", "q4_0_dequantize-plain"),
     "Q4_0 product": ("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemv-separate"),
 }

@@ -66,6 +66,10 @@ def _q4_planar(m: int, n: int, k: int) -> Sequence[int]:
     return m * n, m * k, blocks * 16, blocks * 2
 
 
+def _of_mxfp8(blocks: int) -> Sequence[int]:
+    return blocks * quantize.MX_ELEMENTS, blocks, blocks * quantize.MX_ELEMENTS
+
+
 def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, capacity: int) -> Sequence[int]:
     del tokens  # the caches have room for `capacity` of them, and what is past that is ignored
     if batch and query_heads and (kv_heads == 0 or query_heads % kv_heads):
@@ -100,6 +104,7 @@ _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:
 _OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
 _ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
 _QUANTIZE, _OF_QUANTIZED = "codes:{}* scales:f32* in:T* rows:i64 cols:i64", "rows·cols rows rows·cols"
+_MXFP8 = "codes:u8* scales:u8* in:T* blocks:i64"
 _DEQUANTIZE, _OF_DEQUANTIZED = "out:T* codes:{}* scales:f32* rows:i64 cols:i64", "rows·cols rows·cols rows"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
@@ -166,6 +171,10 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     ),
     *(
         _family(f"quantize_fp8_{version}", quantize.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED)
+        for version in ("plain", "registers")
+    ),
+    *(
+        _family(f"quantize_mxfp8_{version}", quantize.quantize_mxfp8, _MXFP8, _of_mxfp8)
         for version in ("plain", "registers")
     ),
     _family("dequantize_int8", quantize.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, WIDE_FLOATS),

@@ -161,6 +161,17 @@ def quantize_rows(a: Array, kind: str) -> tuple[Array, Array]:
     return np.where(np.isnan(scaled), 0, np.rint(scaled)).astype(np.int8), largest / most
 
 
+def quantize_mxfp8(a: Array) -> tuple[Array, Array]:
+    """Return FP8 codes, and for each 32 elements of a row a scale: an exponent of two, 127 more than it is."""
+    x = np.asarray(a, np.float32).reshape(*a.shape[:-1], a.shape[-1] // 32, 32)
+    largest = np.fmax.reduce(np.abs(x), axis=-1, initial=0)
+    # frexp's mantissas are in [0.5, 1): its exponent is one more than that of the largest power of two.
+    scales = np.where(np.isinf(largest), 255, np.clip(np.frexp(largest)[1] - 1 - 8 + 127, 0, 254))
+    scales = np.where(largest == 0, 0, scales)
+    factor = np.where(scales == 255, np.nan, 2.0 ** (127 - scales))[..., None]
+    return e4m3_codes(wide(x) * factor).reshape(a.shape), scales.astype(np.uint8)
+
+
 def dequantize_rows(codes: Array, scales: Array) -> Float64:
     """Return code·scale; codes of int8, or those of FP8 in uint8."""
     values = e4m3_values(codes) if codes.dtype == np.uint8 else wide(codes)

@@ -28,6 +28,7 @@ from pytest_bandwidth.suite.operations.model import (
     ceil_div,
     centred,
     launch,
+    line,
     one_launch,
     rounding,
     shapes_by,
@@ -140,6 +141,25 @@ def _quantize(kind: str, version: str) -> Operation:
     return Operation(f"quantize_{kind}", version, FLOATS, prepare, IN_8_BITS, SMALL_OF.get(version, SMALL))
 
 
+def _quantize_mxfp8(version: str) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        rows, blocks_of_row = sizes["rows"], sizes["blocks"]
+        shape, count = (rows, blocks_of_row * traffic.MX_ELEMENTS), rows * blocks_of_row
+        source = centred(arrays, shape, dtype, SPREAD)
+        results = {"codes": arrays.empty(shape, "uint8"), "scales": arrays.empty((rows, blocks_of_row), "uint8")}
+        row_reads, threads = 2, count
+        if version == "registers":
+            row_reads, threads = 1, ceil_div(source.size * bytes_per_element(dtype), HELD_BYTES)
+        moved, name = traffic.quantize_mxfp8(count, dtype, row_reads=row_reads), f"quantize_mxfp8_{version}"
+        given = (line(threads), results, (source,), (count,), moved, references.quantize_mxfp8)
+        return one_launch("quantize.cu", f"{name}_{SUFFIX[dtype]}", *given)
+
+    of_row = COLS // traffic.MX_ELEMENTS
+    shapes = shapes_by("rows", lambda dtype: traffic.quantize_mxfp8(of_row, dtype).bytes_moved, blocks=of_row)
+    small = sizes_of("rows blocks", (0, 1), (3, 0), (1, 1), (1, 2), (3, 1), (5, 32), (7, 65))
+    return Operation("quantize_mxfp8", version, FLOATS, prepare, shapes, small)
+
+
 def _dequantize(kind: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         rows, cols = shape = (sizes["rows"], sizes["cols"])
@@ -228,5 +248,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *(_logsumexp(version) for version in ("fused", "unfused")),
     *with_bfloat16(_rope()),
     *(_quantize(kind, version) for kind in CODES for version in ("registers", "plain")),
+    *(_quantize_mxfp8(version) for version in ("registers", "plain")),
     *(_dequantize(kind) for kind in CODES),
 )

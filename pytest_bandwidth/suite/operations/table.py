@@ -87,6 +87,7 @@ FORMULAS: dict[str, Formula] = {
     "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
     "rope": Formula("2·tokens·heads·d·s + 4·tokens·d", "3·tokens·heads·d"),
     **dict.fromkeys(("quantize_int8", "quantize_fp8"), Formula(_IN_8_BITS, "3·rows·cols")),
+    "quantize_mxfp8": Formula("32·rows·blocks·s + 33·rows·blocks", "96·rows·blocks"),
     **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), Formula(_IN_8_BITS, "rows·cols")),
     "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),

@@ -41,6 +41,7 @@ KINDS = {
     ("quantize_int8-registers", "float16"),
     ("quantize_fp8-registers", "float32"),
     ("quantize_fp8-plain", "float32"),
+    ("quantize_mxfp8-registers", "float16"),
     ("dequantize_fp8-wide", "float16"),
     ("bias_relu_dropout-wide", "float32"),
     ("rope-wide", "float16"),
