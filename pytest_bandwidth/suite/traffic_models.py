@@ -225,6 +225,16 @@ def dequantize_rows(rows: int, cols: int, dtype: Any) -> Traffic:
     return Traffic(n + 4 * rows, n * bytes_per_element(dtype), n)
 
 
+def topk(rows: int, cols: int, k: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
+    """Model the k largest of each row and their columns (int32): n·s + rows·k·(s + 4) bytes, n FLOP, n = rows·cols.
+
+    For `row_reads` see `softmax`.
+    """
+    rows, n, s = count("rows", rows), count("rows", rows) * count("cols", cols), bytes_per_element(dtype)
+    written = rows * count("k", k) * (s + 4)
+    return Traffic(n * s, written, n, count("row_reads", row_reads, least=1) * n * s, written)
+
+
 def logsumexp(rows: int, cols: int, dtype: Any, *, fused: bool) -> Traffic:
     """Model ln Σ exp(x) of each row: ~3 FLOP an element (max, exp, add).
 

@@ -159,6 +159,25 @@ def test_an_embedding_gives_zeros_for_a_row_that_the_table_lacks(kernel, cols):
     np.testing.assert_array_equal(out, np.array([1, 0, 1, 0, 0])[:, None] + np.zeros(cols))
 
 
+@pytest.mark.parametrize("cols", [8, 9])  # whole packs of 16 bytes, and rows that are none
+@pytest.mark.parametrize("kernel", ["topk_f32", "topk_f32x4"])
+def test_the_largest_of_hard_rows(kernel, cols):
+    rows = np.full((4, cols), -np.inf, "float32")
+    rows[:3, :8] = [7] * 8, [np.nan, 1, np.nan, 1, 3, -np.inf, np.inf, 2], [np.nan] * 8
+    values, columns = np.full((4, 6), np.nan, "float32"), np.full((4, 6), -9, "int32")
+    launch("topk.cu", kernel, (values, columns, rows, *map(np.int64, (4, cols, 6))), grid=2, block=64)
+    np.testing.assert_array_equal(values[:2], [[7] * 6, [np.inf, 3, 2, 1, 1, -np.inf]])
+    np.testing.assert_array_equal(columns[:2], [range(6), [6, 4, 7, 1, 3, 5]])
+    expected = references.topk(rows, 6)
+    np.testing.assert_array_equal(values, expected[0])
+    np.testing.assert_array_equal(columns, expected[1])
+    # More than a warp's lanes hold.
+    values, columns = np.zeros((1, 33), "float32"), np.zeros((1, 33), "int32")
+    launch("topk.cu", kernel, (values, columns, rows, *map(np.int64, (1, cols, 33))))
+    assert np.isnan(values).all()
+    assert (columns == -1).all()
+
+
 @pytest.mark.parametrize("more", [0, 1])  # whole packs of 16 bytes, and rows that are none
 @pytest.mark.parametrize("version", ["naive", "online", "staged", "registers"])
 def test_softmax_of_extreme_rows(version, more):

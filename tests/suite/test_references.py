@@ -76,6 +76,12 @@ def test_blocks_of_mxfp8_by_hand():
     assert references.e4m3_values(references.quantize_mxfp8(np.full((1, 32), 3.9))[0])[0, 0] == 448  # not 499.2
 
 
+def test_the_largest_by_hand():
+    values, columns = references.topk(np.array([[1.0, np.nan, 5.0, 5.0]]), 5)
+    np.testing.assert_array_equal(values, [[5, 5, 1, -np.inf, -np.inf]])
+    np.testing.assert_array_equal(columns, [[2, 3, 0, -1, -1]])
+
+
 def test_chains_round_at_every_step():
     x = np.array([1], "float16")
     # 2048 + 1 is no float16: the sum stays.

@@ -34,6 +34,7 @@ ROWS = {
     "KV cache read": ("kv_decode-grouped", "kv_decode-split"),
     "KV cache in pages": ("kv_decode_paged-grouped",),
     "blocks of MXFP8": ("quantize_mxfp8-registers", "quantize_mxfp8-plain"),
+    "the largest of a row": ("topk-wide", "topk-plain"),
     "Q4_0 dequantise": ("q4_0_dequantize-wide", "q4_0_dequantize-plain"),
     "Q4_0 product": ("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemv-separate"),
 }

@@ -102,6 +102,7 @@ _EMBEDDING = "out:T* table:T* index:i32* length:i64 rows:i64 cols:i64"
 _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
 _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
 _OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
+_TOPK = "values:T* columns:i32* in:T* rows:i64 cols:i64 k:i64"
 _ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
 _QUANTIZE, _OF_QUANTIZED = "codes:{}* scales:f32* in:T* rows:i64 cols:i64", "rows·cols rows rows·cols"
 _MXFP8 = "codes:u8* scales:u8* in:T* blocks:i64"
@@ -164,6 +165,7 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("row_max", norms.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
+    _family("topk", norms.topk, _TOPK, "rows·k rows·k rows·cols", (*FLOATS, *WIDE_FLOATS)),
     _family("rope", rope.rope, _ROPE, _turned, WIDE_FLOATS),
     *(
         _family(f"quantize_int8_{version}", quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED)

@@ -132,6 +132,20 @@ def logsumexp(a: Array) -> Float64:
     return np.asarray(top + np.log(np.exp(x - top[..., None]).sum(axis=-1)), np.float64)
 
 
+def topk(a: Array, k: int) -> tuple[Array, NDArray[np.int32]]:
+    """Return the k largest of each row, and their columns; of equal ones the first comes first.
+
+    NaN is never taken. Where nothing is left, −∞ of column −1.
+    """
+    x, cols = np.where(np.isnan(a), -np.inf, a), a.shape[1]
+    # Stable: equal keys keep their order. Behind all others, NaN is no longer told from −∞.
+    order = np.lexsort((np.isnan(a), -x), axis=-1)[:, :k].astype(np.int32)
+    values = np.take_along_axis(x, order, -1)
+    order[np.isnan(np.take_along_axis(a, order, -1))] = -1
+    missing = ((0, 0), (0, k - min(k, cols)))
+    return np.pad(values, missing, constant_values=-np.inf), np.pad(order, missing, constant_values=-1)
+
+
 # The values of FP8's codes 0 … 126 (e4m3): 4 bits of exponent with a bias of 7, then 3 of mantissa.
 E4M3 = np.array([(code % 8 + 8 * (code > 7)) / 8 * 2.0 ** (max(code // 8, 1) - 7) for code in range(127)])
 

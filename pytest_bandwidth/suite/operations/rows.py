@@ -1,4 +1,4 @@
-"""Declare operations on each row of a matrix: softmax, normalisations, log-sum-exp, rotary embedding, 8 bits."""
+"""Declare operations on each row of a matrix: softmax, normalisations, sums, the largest, rotary embedding, 8 bits."""
 
 from __future__ import annotations
 
@@ -178,6 +178,29 @@ def _dequantize(kind: str) -> Operation:
 HEADS, HEAD = 32, 128
 
 
+# As many as sampling keeps, of as many tokens as a vocabulary has.
+LARGEST, VOCABULARY = 8, 32000
+
+
+def _topk(version: str) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        rows, cols, k = (sizes[size] for size in ("rows", "cols", "k"))
+        source = centred(arrays, (rows, cols), dtype)
+        results = {"values": arrays.empty((rows, k), dtype), "columns": arrays.empty((rows, k), "int32")}
+        moved = traffic.topk(rows, cols, k, dtype, row_reads=1 if version == "wide" else max(k, 1))
+        name = f"topk_{(WIDE_SUFFIX if version == 'wide' else SUFFIX)[dtype]}"
+        given = (blocks(rows, THREADS), results, (source,), (rows, cols, k), moved)
+        return one_launch("topk.cu", name, *given, lambda host: references.topk(host, k))
+
+    shapes = shapes_by(
+        "rows", lambda dtype: traffic.topk(1, VOCABULARY, LARGEST, dtype).bytes_moved, cols=VOCABULARY, k=LARGEST
+    )
+    small = sizes_of(
+        "rows cols k", (0, 7, 1), (3, 0, 2), (1, 1, 1), (3, 5, 8), (2, 257, 32), (5, 4104, 8), (2, 9000, 3)
+    )
+    return Operation("topk", version, FLOATS, prepare, shapes, small)
+
+
 def _rope() -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         tokens, heads, d = shape = (sizes["tokens"], sizes["heads"], sizes["d"])
@@ -247,6 +270,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *with_bfloat16(_logsumexp("registers")),
     *(_logsumexp(version) for version in ("fused", "unfused")),
     *with_bfloat16(_rope()),
+    _topk("wide"),
+    _topk("plain"),
     *(_quantize(kind, version) for kind in CODES for version in ("registers", "plain")),
     *(_quantize_mxfp8(version) for version in ("registers", "plain")),
     *(_dequantize(kind) for kind in CODES),

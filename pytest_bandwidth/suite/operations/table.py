@@ -85,6 +85,7 @@ FORMULAS: dict[str, Formula] = {
     "rms_norm_residual": Formula("4·rows·cols·s + cols·s", "5·rows·cols"),
     **dict.fromkeys(("logsumexp-fused", "logsumexp-registers"), Formula("rows·cols·s + rows·s", "3·rows·cols")),
     "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
+    "topk": Formula("rows·cols·s + rows·k·s + 4·rows·k", "rows·cols"),
     "rope": Formula("2·tokens·heads·d·s + 4·tokens·d", "3·tokens·heads·d"),
     **dict.fromkeys(("quantize_int8", "quantize_fp8"), Formula(_IN_8_BITS, "3·rows·cols")),
     "quantize_mxfp8": Formula("32·rows·blocks·s + 33·rows·blocks", "96·rows·blocks"),

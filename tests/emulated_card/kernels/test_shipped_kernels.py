@@ -50,6 +50,7 @@ KINDS = {
     ("gemm-tiled", "float32"),
     ("gather-int32", "float32"),
     ("embedding-wide", "float16"),
+    ("topk-wide", "float32"),
     ("q4_0_gemv-fused", "float32"),
     ("gemm-pipelined", "float16"),
     ("kv_decode_paged-grouped", "float16"),
