@@ -8,12 +8,20 @@
 //   strided_write   out[i*stride] = in[i]           2n*s                4 loads, min(4*stride, 32) stores
 //   misaligned      out[i] = in[i + offset]         2n*s                5 loads, if offset*s is no multiple of 32
 //   gather          out[i] = in[index[i]]           2n*s + n*index      up to 32 loads
+//   embedding       out[i][] = table[index[i]][]    2n*s + 4*rows       4 loads (n = rows*cols)
 //
 // strided_read with stride 0 is a broadcast: every thread asks for in[0], 1 sector a request, and s bytes are read.
 //
+// What bounds embedding, which looks up a model's tokens: memory, though a row of 128 to 512 bytes is no more than one to
+// four of its 128-byte lines, and its place is known only when its index has come. Versions:
+//   embedding_f32, _f16          4 or 2 bytes a lane, and a 64-bit division for each.
+//   embedding_f32x4, _f16x8      copy this one: 16 bytes a lane, so that a warp has several short rows at once, and four
+//                                rows a lane before it stores the first. Blocks are two-dimensional: (lanes of a row,
+//                                rows), at best as many lanes as the row has 16 bytes, 32 at most.
+//
 // Any grid of one-dimensional blocks, any n, 0 included. Arrays must not overlap. `in` of strided_read and `out` of
 // strided_write hold (n - 1)*stride + 1 elements, `in` of misaligned n + offset. gather takes 32- or 64-bit indices
-// into `length` elements; an index outside of them gives 0.
+// into `length` elements, embedding 32-bit ones into as many rows; an index outside of them gives 0.
 //
 // Reference: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 
@@ -27,6 +35,8 @@
 
 __device__ __forceinline__ long long thread_index() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }
 __device__ __forceinline__ long long thread_count() { return gridDim.x * (long long)blockDim.x; }
+
+static constexpr int ROWS_AHEAD = 4;
 
 // `unroll 1`: unrolled, each thread would divide 64-bit numbers first, which is not what is measured: see stream.cu.
 
@@ -54,6 +64,50 @@ __device__ __forceinline__ void gather(T* out, const T* in, const Index* index, 
     for (long long i = thread_index(); i < n; i += thread_count()) {
         long long source = index[i];
         out[i] = 0 <= source && source < length ? in[source] : T(0);
+    }
+}
+
+// Rows: a lane has 16 bytes of a row, threadIdx.x of them, threadIdx.y the rows.
+template <typename V>
+__device__ __forceinline__ void embed_by_row(V* out, const V* table, const int* index, long long length,
+                                             long long rows, long long cols) {
+    const long long at_once = gridDim.x * (long long)blockDim.y;
+    for (long long row = blockIdx.x * (long long)blockDim.y + threadIdx.y; row < rows; row += ROWS_AHEAD * at_once) {
+        // Trick: the numbers of four rows, then a part of each, before the first is stored. A row's place in memory is
+        // known a trip to memory late; four at a time share that trip and the next.
+        long long source[ROWS_AHEAD];
+#pragma unroll
+        for (int k = 0; k < ROWS_AHEAD; ++k) source[k] = row + k * at_once < rows ? index[row + k * at_once] : -1;
+#pragma unroll 1
+        for (long long c = threadIdx.x; c < cols; c += blockDim.x) {
+            V part[ROWS_AHEAD] = {};
+#pragma unroll
+            for (int k = 0; k < ROWS_AHEAD; ++k)
+                if (0 <= source[k] && source[k] < length) part[k] = table[source[k] * cols + c];
+#pragma unroll
+            for (int k = 0; k < ROWS_AHEAD; ++k)
+                if (row + k * at_once < rows) out[(row + k * at_once) * cols + c] = part[k];
+        }
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void embed_wide(T* out, const T* table, const int* index, long long length, long long rows,
+                                           long long cols) {
+    constexpr int WIDTH = 16 / sizeof(T);
+    if (((unsigned long long)out | (unsigned long long)table | cols * sizeof(T)) % 16 == 0)
+        embed_by_row(reinterpret_cast<uint4*>(out), reinterpret_cast<const uint4*>(table), index, length, rows,
+                     cols / WIDTH);
+    else
+        embed_by_row(out, table, index, length, rows, cols);
+}
+
+template <typename T>
+__device__ __forceinline__ void embed_plain(T* out, const T* table, const int* index, long long length,
+                                            long long rows, long long cols) {
+    for (long long i = thread_index(); i < rows * cols; i += thread_count()) {
+        const long long source = index[i / cols];
+        out[i] = 0 <= source && source < length ? table[source * cols + i % cols] : T(0);
     }
 }
 
@@ -97,4 +151,24 @@ extern "C" __global__ void gather_f16_i32(__half* __restrict__ out, const __half
 extern "C" __global__ void gather_f16_i64(__half* __restrict__ out, const __half* __restrict__ in,
                                           const long long* __restrict__ index, long long length, long long n) {
     gather(out, in, index, length, n);
+}
+extern "C" __global__ void embedding_f32(float* __restrict__ out, const float* __restrict__ table,
+                                         const int* __restrict__ index, long long length, long long rows,
+                                         long long cols) {
+    embed_plain(out, table, index, length, rows, cols);
+}
+extern "C" __global__ void embedding_f16(__half* __restrict__ out, const __half* __restrict__ table,
+                                         const int* __restrict__ index, long long length, long long rows,
+                                         long long cols) {
+    embed_plain(out, table, index, length, rows, cols);
+}
+extern "C" __global__ void embedding_f32x4(float* __restrict__ out, const float* __restrict__ table,
+                                           const int* __restrict__ index, long long length, long long rows,
+                                           long long cols) {
+    embed_wide(out, table, index, length, rows, cols);
+}
+extern "C" __global__ void embedding_f16x8(__half* __restrict__ out, const __half* __restrict__ table,
+                                           const int* __restrict__ index, long long length, long long rows,
+                                           long long cols) {
+    embed_wide(out, table, index, length, rows, cols);
 }

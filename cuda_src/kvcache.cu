@@ -3,12 +3,16 @@
 //   kernel      bytes moved                                              FLOP
 //   kv_append   4*batch*tokens*kv_heads*d*s                              0
 //   kv_decode   2*batch*tokens*kv_heads*d*s + 2*batch*query_heads*d*s    4*batch*tokens*query_heads*d
+//   _paged      the same + 4*batch*tokens/16                             the same
 //
 // What bounds it: memory. A copy computes nothing, and decoding does a multiply-add per query head that shares a key.
 //
 // Layout: caches (batch, kv_heads, capacity, d), new keys and values (batch, kv_heads, tokens, d), query and result
 // (batch, query_heads, d). With grouped-query attention query_heads / kv_heads query heads share the keys and values of
 // one; query_heads is a multiple of kv_heads.
+//
+// Paged: a server gives memory to a sequence 16 tokens at a time. Its caches are (pages, kv_heads, 16, d), and `table`
+// (batch, pages of a sequence) names those of each sequence in order. All that it names have to exist.
 //
 // Versions of append: plain (kv_append_f32, _f16) divides 64-bit numbers three times for each element. Copy the wide
 // one (_f32x4, _f16x8, which copies bfloat16 as well): 16 bytes a thread, and no division.
@@ -21,6 +25,9 @@
 //   kv_decode_grouped + _combine    copy this one. As split, and a block serves up to four query heads that share the
 //                                   keys and values, which it asks for once; a lane loads 16 bytes of four tokens' keys
 //                                   and values before it uses the first.
+//   kv_decode_paged, kv_decode_paged_grouped   the first and the last of these in pages. The first looks a page up for
+//                                   every token, and its keys wait for the answer. Copy the other: a warp asks for 32
+//                                   numbers at once, and every 512th token waits.
 // The first two ask for the cache once per query head, 2 or 4 bytes a lane; heads that share it mostly meet it in L2.
 // Each token costs a warp five dependent shuffles and two exponentials. Give grouped as many splits as make the three
 // blocks of each multiprocessor that it has registers for: 3 * multiprocessors / (batch * kv_heads).
@@ -38,9 +45,11 @@
 #include <hip/hip_fp16.h>
 #endif
 #define SHUFFLE_XOR(value, lanes) __shfl_xor(value, lanes, 32)
+#define SHUFFLE(value, lane) __shfl(value, lane, 32)
 #else
 #include <cuda_fp16.h>
 #define SHUFFLE_XOR(value, lanes) __shfl_xor_sync(0xffffffffu, value, lanes)
+#define SHUFFLE(value, lane) __shfl_sync(0xffffffffu, value, lane)
 #endif
 
 // bfloat16 is the upper half of a float, which needs no header.
@@ -111,6 +120,53 @@ static constexpr int LANES = 32;
 static constexpr int MAX_HEAD = 128;
 static constexpr int COLS_PER_LANE = MAX_HEAD / LANES;  // columns lane, lane + 32, lane + 64, lane + 96
 static constexpr float LOWEST = -3.402823466e+38f;
+static constexpr int PAGE = 16;  // tokens
+
+// Where the keys or values of a head of the batch lie: all that attention needs to know of pages. enter() gives where
+// its memory begins, at() where the token `first` + `next` follows, `first` being the same in the whole block for
+// grouped kernels, which tell it to by_warp() before.
+struct InOrder {
+    static constexpr int TOGETHER = 1;  // a split begins with a multiple of so many tokens
+    long long room;
+    __device__ long long capacity() const { return room; }
+    __device__ long long enter(long long head, long long d) { return head * room * d; }
+    __device__ void by_warp(long long, long long, long long) {}
+    template <typename Size>
+    __device__ long long at(long long first, int next, Size d) const {
+        return first * d + next * d;
+    }
+};
+struct Paged {
+    static constexpr int TOGETHER = PAGE;
+    const int* table;
+    long long pages, kv_heads;  // pages: of a sequence
+    const int* of_sequence;
+    long long kv_head;
+    __device__ long long capacity() const { return pages * PAGE; }
+    __device__ long long enter(long long head, long long) {
+        of_sequence = table + head / kv_heads * pages;
+        kv_head = head % kv_heads;
+        return 0;
+    }
+    __device__ long long in_page(long long page, int token, long long d) const {
+        return ((page * kv_heads + kv_head) * PAGE + token) * d;
+    }
+    __device__ long long at(long long first, int next, long long d) const {
+        return in_page(of_sequence[(first + next) / PAGE], static_cast<int>((first + next) % PAGE), d);
+    }
+};
+// Trick: each lane keeps the number of a page, a warp those of 512 tokens, and a shuffle looks one up.
+struct PagedByWarp : Paged {
+    int page, passed;
+    __device__ void by_warp(long long begin, long long first, long long end) {
+        passed = static_cast<int>((first - begin) % (PAGE * LANES));
+        const long long mine = first / PAGE + threadIdx.x % LANES;
+        if (passed == 0) page = mine * PAGE < end ? of_sequence[mine] : 0;
+    }
+    __device__ long long at(long long, int next, long long d) const {
+        return in_page(SHUFFLE(page, (passed + next) / PAGE), (passed + next) % PAGE, d);
+    }
+};
 
 // Attention to some tokens, not yet normalised: the maximum score, the sum of exp(score - max), and that of
 // exp(score - max)*value.
@@ -119,9 +175,9 @@ struct Partial {
 };
 
 // Tokens begin to end - 1 for one query head, by the whole block. A warp takes every fourth token, a lane 4 columns.
-template <typename T>
+template <typename T, typename Place>
 __device__ __forceinline__ Partial attend(const T* q, const T* keys, const T* values, float scale, long long d,
-                                          long long begin, long long end) {
+                                          long long begin, long long end, Place place) {
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     float query[COLS_PER_LANE], result[COLS_PER_LANE], max = LOWEST, sum = 0.0f;
 #pragma unroll
@@ -130,12 +186,13 @@ __device__ __forceinline__ Partial attend(const T* q, const T* keys, const T* va
         result[c] = 0.0f;
     }
     for (long long token = begin + warp; token < end; token += WARPS) {
+        const long long row = place.at(token, 0, d);
         float value[COLS_PER_LANE], score = 0.0f;
 #pragma unroll
         for (int c = 0; c < COLS_PER_LANE; ++c) {
             bool inside = lane + c * LANES < d;
-            score += inside ? query[c] * static_cast<float>(keys[token * d + lane + c * LANES]) : 0.0f;
-            value[c] = inside ? static_cast<float>(values[token * d + lane + c * LANES]) : 0.0f;
+            score += inside ? query[c] * static_cast<float>(keys[row + lane + c * LANES]) : 0.0f;
+            value[c] = inside ? static_cast<float>(values[row + lane + c * LANES]) : 0.0f;
         }
         for (int lanes = LANES / 2; lanes > 0; lanes /= 2) score += SHUFFLE_XOR(score, lanes);
         float new_max = fmaxf(max, score);
@@ -168,11 +225,11 @@ __device__ __forceinline__ Partial attend(const T* q, const T* keys, const T* va
 
 __device__ __forceinline__ float divided(float result, float sum) { return sum > 0.0f ? result / sum : 0.0f; }
 
-template <typename T>
+template <typename T, typename Place>
 __device__ __forceinline__ void decode(T* out, const T* q, const T* k_cache, const T* v_cache, float scale,
                                        long long batch, long long query_heads, long long kv_heads, long long d,
-                                       long long tokens, long long capacity) {
-    tokens = tokens < capacity ? tokens : capacity;
+                                       long long tokens, Place place) {
+    tokens = tokens < place.capacity() ? tokens : place.capacity();
     for (long long head = blockIdx.x; head < batch * query_heads; head += gridDim.x) {
         if (d > MAX_HEAD) {
             for (long long c = threadIdx.x; c < d; c += blockDim.x)
@@ -180,8 +237,8 @@ __device__ __forceinline__ void decode(T* out, const T* q, const T* k_cache, con
             continue;
         }
         long long kv_head = head % query_heads / (query_heads / kv_heads);
-        long long cache = (head / query_heads * kv_heads + kv_head) * capacity * d;
-        Partial all = attend(q + head * d, k_cache + cache, v_cache + cache, scale, d, 0, tokens);
+        long long cache = place.enter(head / query_heads * kv_heads + kv_head, d);
+        Partial all = attend(q + head * d, k_cache + cache, v_cache + cache, scale, d, 0, tokens, place);
         if (threadIdx.x < d) out[head * d + threadIdx.x] = static_cast<T>(divided(all.result, all.sum));
     }
 }
@@ -204,7 +261,8 @@ __device__ __forceinline__ void decode_split(float* partial_result, float* parti
         long long end = begin + per_split < tokens ? begin + per_split : tokens;
         long long kv_head = head % query_heads / (query_heads / kv_heads);
         long long cache = (head / query_heads * kv_heads + kv_head) * capacity * d;
-        Partial all = attend(q + head * d, k_cache + cache, v_cache + cache, scale, d, begin, end);
+        Partial all = attend(q + head * d, k_cache + cache, v_cache + cache, scale, d, begin, end,
+                             InOrder{capacity});
         if (threadIdx.x < d) partial_result[part * d + threadIdx.x] = all.result;
         if (threadIdx.x == 0) {
             partial_max[part] = all.max;
@@ -261,11 +319,11 @@ struct Grouped {
 };
 
 // Tokens begin to end - 1 for up to four query heads, by the whole block. A few lanes have a token, 16 bytes each.
-template <int HEAD, typename T>
+template <int HEAD, typename T, typename Place>
 __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_result, float* partial_max,
                                                float* partial_sum, const T* q, const T* keys, const T* values,
                                                float scale, int d, long long begin, long long end, int heads,
-                                               long long splits, bool is_aligned) {
+                                               long long splits, bool is_aligned, Place place) {
     constexpr int WIDTH = 16 / sizeof(T), LANES_A_TOKEN = HEAD / WIDTH, TOGETHER = LANES / LANES_A_TOKEN;
     constexpr int PARTS = WARPS * TOGETHER;
     const int part = threadIdx.x / LANES_A_TOKEN, column = threadIdx.x % LANES_A_TOKEN * WIDTH, inside = d - column;
@@ -279,11 +337,12 @@ __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_resu
     }
     for (long long first = begin; first < end; first += PARTS * TOKENS_AHEAD) {
         const int left = static_cast<int>(end - first < PARTS * TOKENS_AHEAD ? end - first : PARTS * TOKENS_AHEAD);
+        place.by_warp(begin, first, end);
         uint4 key[TOKENS_AHEAD], value[TOKENS_AHEAD];
 #pragma unroll
         for (int t = 0; t < TOKENS_AHEAD; ++t) {
             const int token = part + t * PARTS;
-            const long long at = first * d + token * d + column;
+            const long long at = place.at(first, token, d) + column;
             key[t] = chunk(keys + at, token < left ? inside : 0, is_aligned);
             value[t] = chunk(values + at, token < left ? inside : 0, is_aligned);
         }
@@ -375,14 +434,16 @@ __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_resu
 }
 
 // partial_result (batch*query_heads, splits, d), partial_max and partial_sum (batch*query_heads, splits).
-template <typename T>
+template <typename T, typename Place>
 __device__ __forceinline__ void decode_grouped(float* partial_result, float* partial_max, float* partial_sum,
                                                const T* q, const T* k_cache, const T* v_cache, float scale,
                                                long long batch, long long query_heads, long long kv_heads, long long d,
-                                               long long tokens, long long capacity, long long splits) {
+                                               long long tokens, long long splits, Place place) {
     __shared__ __align__(16) Grouped all;
-    tokens = tokens < capacity ? tokens : capacity;
-    const long long per_split = (tokens + splits - 1) / splits, shared_by = kv_heads > 0 ? query_heads / kv_heads : 0;
+    tokens = tokens < place.capacity() ? tokens : place.capacity();
+    const long long together = splits * Place::TOGETHER;
+    const long long per_split = (tokens + together - 1) / together * Place::TOGETHER;
+    const long long shared_by = kv_heads > 0 ? query_heads / kv_heads : 0;
     const long long groups = (shared_by + GROUP - 1) / GROUP;  // of the query heads that share a head of the cache
     const bool is_aligned = d * sizeof(T) % 16 == 0 && aligned(q, k_cache, v_cache);
     for (long long part = blockIdx.x; part < batch * kv_heads * groups * splits; part += gridDim.x) {
@@ -399,13 +460,14 @@ __device__ __forceinline__ void decode_grouped(float* partial_result, float* par
             }
             continue;
         }
-        const T *keys = k_cache + kv_head * capacity * d, *values = v_cache + kv_head * capacity * d;
+        const long long cache = place.enter(kv_head, d);
+        const T *keys = k_cache + cache, *values = v_cache + cache;
         if (d <= 64)
             attend_grouped<64>(all, partial_result + to * d, partial_max + to, partial_sum + to, q + head * d, keys,
-                               values, scale, static_cast<int>(d), begin, end, heads, splits, is_aligned);
+                               values, scale, static_cast<int>(d), begin, end, heads, splits, is_aligned, place);
         else
             attend_grouped<128>(all, partial_result + to * d, partial_max + to, partial_sum + to, q + head * d, keys,
-                                values, scale, static_cast<int>(d), begin, end, heads, splits, is_aligned);
+                                values, scale, static_cast<int>(d), begin, end, heads, splits, is_aligned, place);
     }
 }
 
@@ -454,13 +516,13 @@ extern "C" __global__ void kv_decode_f32(float* __restrict__ out, const float* _
                                          const float* __restrict__ k_cache, const float* __restrict__ v_cache,
                                          float scale, long long batch, long long query_heads, long long kv_heads,
                                          long long d, long long tokens, long long capacity) {
-    decode(out, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d, tokens, capacity);
+    decode(out, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d, tokens, InOrder{capacity});
 }
 extern "C" __global__ void kv_decode_f16(__half* __restrict__ out, const __half* __restrict__ q,
                                          const __half* __restrict__ k_cache, const __half* __restrict__ v_cache,
                                          float scale, long long batch, long long query_heads, long long kv_heads,
                                          long long d, long long tokens, long long capacity) {
-    decode(out, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d, tokens, capacity);
+    decode(out, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d, tokens, InOrder{capacity});
 }
 extern "C" __global__ void kv_decode_split_f32(float* __restrict__ partial_result, float* __restrict__ partial_max,
                                                float* __restrict__ partial_sum, const float* __restrict__ q,
@@ -485,7 +547,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
                           long long batch, long long query_heads, long long kv_heads, long long d, long long tokens,
                           long long capacity, long long splits) {
     decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
-                   d, tokens, capacity, splits);
+                   d, tokens, splits, InOrder{capacity});
 }
 extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
     kv_decode_grouped_f16(float* __restrict__ partial_result, float* __restrict__ partial_max,
@@ -494,7 +556,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
                           long long batch, long long query_heads, long long kv_heads, long long d, long long tokens,
                           long long capacity, long long splits) {
     decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
-                   d, tokens, capacity, splits);
+                   d, tokens, splits, InOrder{capacity});
 }
 extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
     kv_decode_grouped_bf16(float* __restrict__ partial_result, float* __restrict__ partial_max,
@@ -503,7 +565,48 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
                           long long batch, long long query_heads, long long kv_heads, long long d, long long tokens,
                           long long capacity, long long splits) {
     decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
-                   d, tokens, capacity, splits);
+                   d, tokens, splits, InOrder{capacity});
+}
+extern "C" __global__ void kv_decode_paged_f32(float* __restrict__ out, const float* __restrict__ q,
+                                               const float* __restrict__ k_cache, const float* __restrict__ v_cache,
+                                               const int* __restrict__ table, float scale, long long batch,
+                                               long long query_heads, long long kv_heads, long long d, long long tokens,
+                                               long long pages) {
+    decode(out, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d, tokens, Paged{table, pages, kv_heads});
+}
+extern "C" __global__ void kv_decode_paged_f16(__half* __restrict__ out, const __half* __restrict__ q,
+                                               const __half* __restrict__ k_cache, const __half* __restrict__ v_cache,
+                                               const int* __restrict__ table, float scale, long long batch,
+                                               long long query_heads, long long kv_heads, long long d, long long tokens,
+                                               long long pages) {
+    decode(out, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d, tokens, Paged{table, pages, kv_heads});
+}
+extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
+    kv_decode_paged_grouped_f32(float* __restrict__ partial_result, float* __restrict__ partial_max,
+                                float* __restrict__ partial_sum, const float* __restrict__ q,
+                                const float* __restrict__ k_cache, const float* __restrict__ v_cache,
+                                const int* __restrict__ table, float scale, long long batch, long long query_heads,
+                                long long kv_heads, long long d, long long tokens, long long pages, long long splits) {
+    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
+                   d, tokens, splits, PagedByWarp{{table, pages, kv_heads}});
+}
+extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
+    kv_decode_paged_grouped_f16(float* __restrict__ partial_result, float* __restrict__ partial_max,
+                                float* __restrict__ partial_sum, const __half* __restrict__ q,
+                                const __half* __restrict__ k_cache, const __half* __restrict__ v_cache,
+                                const int* __restrict__ table, float scale, long long batch, long long query_heads,
+                                long long kv_heads, long long d, long long tokens, long long pages, long long splits) {
+    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
+                   d, tokens, splits, PagedByWarp{{table, pages, kv_heads}});
+}
+extern "C" __global__ void __launch_bounds__(WARPS* LANES, 3)
+    kv_decode_paged_grouped_bf16(float* __restrict__ partial_result, float* __restrict__ partial_max,
+                                 float* __restrict__ partial_sum, const bf16* __restrict__ q,
+                                 const bf16* __restrict__ k_cache, const bf16* __restrict__ v_cache,
+                                 const int* __restrict__ table, float scale, long long batch, long long query_heads,
+                                 long long kv_heads, long long d, long long tokens, long long pages, long long splits) {
+    decode_grouped(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads,
+                   d, tokens, splits, PagedByWarp{{table, pages, kv_heads}});
 }
 extern "C" __global__ void kv_decode_combine_f32(float* __restrict__ out, const float* __restrict__ partial_result,
                                                  const float* __restrict__ partial_max,

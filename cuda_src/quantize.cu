@@ -1,21 +1,26 @@
-// Rows in 8 bits with a scale each, as int8 or FP8 (e4m3), and back.
+// Rows in 8 bits with a scale each, as int8 or FP8 (e4m3), and back; and blocks of 32 in FP8 (MXFP8).
 //
 //   kernel            result                                               bytes moved         FLOP
 //   quantize_int8_    scale = max|x|/127, code = x*(127/max|x|), rounded   n*s + n + 4*rows    3n    (n elements)
 //   quantize_fp8_     the same with 448, the largest number of e4m3        n*s + n + 4*rows    3n
+//   quantize_mxfp8_   scale = 2^(floor(log2(max|x|)) - 8) of a block    n*s + n + n/32      3n
+//                     of 32 elements, code = x/scale, rounded
 //   dequantize_       out = code*scale                                     n*s + n + 4*rows    n
 //
 // What bounds it: memory, as long as a conversion takes a few instructions. Versions of quantize:
 //   plain       reads the row twice, an element at a time, and converts one by one.
 //   registers   copy this one: the row stays in registers, as in softmax.cu; two are converted at a time, for which Ada
 //               and later GPUs have an instruction.
+// The plain version of MXFP8 gives each thread a block: neighbours are 128 or 64 bytes apart, 32 sectors a request.
 // Dequantize is of wide loads and stores (_f32x4, _f16x8) alone.
 //
 // e4m3 is a sign, 4 bits of exponent (127 becomes 7) and 3 of mantissa; 0x7f is NaN, and there is no infinity. A row of
 // zeros has scale 0. A NaN is NaN in FP8, 0 in int8, and counts for no maximum; of a row with an infinity nothing is
-// left. Any one-dimensional grid, blocks of whole warps, any sizes, 0 included.
+// left. MXFP8's scales are the exponent of a float, 0 to 254, and 255 is NaN, which a block with an infinity has; what
+// is larger than 448 after scaling becomes 448, as the specification has it. Any one-dimensional grid, blocks of whole warps, any sizes, 0 included.
 //
-// Reference: Micikevicius et al., FP8 Formats for Deep Learning, https://arxiv.org/abs/2209.05433.
+// Reference: Micikevicius et al., FP8 Formats for Deep Learning, https://arxiv.org/abs/2209.05433;
+// OCP Microscaling Formats (MX) Specification 1.0, section 6.3.
 
 #if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
 #ifndef __HIPCC_RTC__  // which has halves built in
@@ -131,6 +136,17 @@ __device__ __forceinline__ bool aligned(const void* a, const void* b, long long 
 }
 
 template <typename To, typename T>
+__device__ __forceinline__ Codes<T> codes_of(const Pack<T>& from, float factor) {
+    Codes<T> result;
+    auto codes_at = [&](int j) {
+        return To::codes(static_cast<float>(from.lane[j]) * factor, static_cast<float>(from.lane[j + 1]) * factor);
+    };
+#pragma unroll
+    for (int j = 0; j < Pack<T>::WIDTH; j += 4) result.four[j / 4] = codes_at(j) | codes_at(j + 2) << 16;
+    return result;
+}
+
+template <typename To, typename T>
 __device__ __forceinline__ void quantize_registers(typename To::Code* codes, float* scales, const T* in,
                                                    long long rows, long long cols) {
     constexpr int WIDTH = Pack<T>::WIDTH;
@@ -159,13 +175,7 @@ __device__ __forceinline__ void quantize_registers(typename To::Code* codes, flo
         if (my.lane == 0) scales[row] = largest / To::LARGEST;
 #pragma unroll
         for (int k = 0; k < PACKS; ++k) {
-            Codes<T> result;
-            auto codes_at = [&](int j) {
-                return To::codes(static_cast<float>(packs[k].lane[j]) * factor,
-                                 static_cast<float>(packs[k].lane[j + 1]) * factor);
-            };
-#pragma unroll
-            for (int j = 0; j < WIDTH; j += 4) result.four[j / 4] = codes_at(j) | codes_at(j + 2) << 16;
+            const Codes<T> result = codes_of<To>(packs[k], factor);
             if (my.lane + k * my.lanes < count)
                 reinterpret_cast<Codes<T>*>(codes + row * cols)[my.lane + k * my.lanes] = result;
         }
@@ -201,6 +211,69 @@ __device__ __forceinline__ void dequantize(T* out, const typename From::Code* co
                 if (first + k * my.lanes < cols / WIDTH)
                     reinterpret_cast<Pack<T>*>(out + row * cols)[first + k * my.lanes] = result;
             }
+        }
+    }
+}
+
+// ---- MXFP8: blocks of 32 with a scale each ----
+
+static constexpr int BLOCK = 32;
+
+// Trick: the exponent of a float is a field of its bits, and so is a power of two; no logarithm is taken. The scale
+// brings 2^e, the largest power of two that is in the block, to 2^8, that of e4m3. An infinity has the field 255.
+__device__ __forceinline__ unsigned int scale_of_block(float largest) {
+    const int field = __float_as_uint(largest) >> 23;
+    return field == 255 ? 255 : field > 8 ? field - 8 : 0;
+}
+__device__ __forceinline__ float factor_of_block(unsigned int scale) {  // 2^(127 - scale), NaN of scale 255
+    return scale == 255 ? __uint_as_float(0x7fffffff) : __uint_as_float((254 - scale) << 23);
+}
+
+template <typename T>
+__device__ __forceinline__ void quantize_mxfp8_plain(unsigned char* codes, unsigned char* scales, const T* in,
+                                                     long long blocks) {
+    for (long long block = blockIdx.x * (long long)blockDim.x + threadIdx.x; block < blocks;
+         block += gridDim.x * (long long)blockDim.x) {
+        const T* x = in + block * BLOCK;
+        float largest = 0.0f;
+#pragma unroll 1
+        for (int j = 0; j < BLOCK; ++j) largest = fmaxf(largest, fabsf(x[j]));
+        const unsigned int scale = scale_of_block(largest);
+        const float factor = factor_of_block(scale);
+        scales[block] = scale;
+#pragma unroll 1
+        for (int j = 0; j < BLOCK; ++j) codes[block * BLOCK + j] = Fp8::code(static_cast<float>(x[j]) * factor);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void quantize_mxfp8_registers(unsigned char* codes, unsigned char* scales, const T* in,
+                                                         long long blocks) {
+    constexpr int WIDTH = Pack<T>::WIDTH, LANES_A_BLOCK = BLOCK / WIDTH;
+    if (!aligned(in, codes, 0)) return quantize_mxfp8_plain(codes, scales, in, blocks);
+    const long long count = blocks * LANES_A_BLOCK, at_once = gridDim.x * (long long)blockDim.x;
+    // Whole warps stay in the loop, whose shuffles need every lane.
+    for (long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x; first - threadIdx.x % 32 < count;
+         first += PACKS * at_once) {
+        Pack<T> packs[PACKS] = {};
+#pragma unroll
+        for (int k = 0; k < PACKS; ++k)  // all loads before the first use
+            if (first + k * at_once < count)
+                reinterpret_cast<uint4&>(packs[k]) = reinterpret_cast<const uint4*>(in)[first + k * at_once];
+#pragma unroll
+        for (int k = 0; k < PACKS; ++k) {
+            const long long at = first + k * at_once;
+            float largest = 0.0f;
+#pragma unroll
+            for (int j = 0; j < WIDTH; ++j) largest = fmaxf(largest, fabsf(packs[k].lane[j]));
+            // Trick: a block lies in neighbouring lanes, 4 of halves or 8 of floats: two or three shuffles, no barrier.
+#pragma unroll
+            for (int apart = LANES_A_BLOCK / 2; apart > 0; apart /= 2)
+                largest = fmaxf(largest, SHUFFLE_XOR(largest, apart));
+            const unsigned int scale = scale_of_block(largest);
+            const Codes<T> result = codes_of<Fp8>(packs[k], factor_of_block(scale));
+            if (at < count) reinterpret_cast<Codes<T>*>(codes)[at] = result;
+            if (at < count && at % LANES_A_BLOCK == 0) scales[at / LANES_A_BLOCK] = scale;
         }
     }
 }
@@ -252,4 +325,24 @@ extern "C" __global__ void dequantize_fp8_f32x4(float* __restrict__ out, const u
 extern "C" __global__ void dequantize_fp8_f16x8(__half* __restrict__ out, const unsigned char* __restrict__ codes,
                                                 const float* __restrict__ scales, long long rows, long long cols) {
     dequantize<Fp8>(out, codes, scales, rows, cols);
+}
+extern "C" __global__ void quantize_mxfp8_plain_f32(unsigned char* __restrict__ codes,
+                                                    unsigned char* __restrict__ scales,
+                                                    const float* __restrict__ in, long long blocks) {
+    quantize_mxfp8_plain(codes, scales, in, blocks);
+}
+extern "C" __global__ void quantize_mxfp8_plain_f16(unsigned char* __restrict__ codes,
+                                                    unsigned char* __restrict__ scales,
+                                                    const __half* __restrict__ in, long long blocks) {
+    quantize_mxfp8_plain(codes, scales, in, blocks);
+}
+extern "C" __global__ void quantize_mxfp8_registers_f32(unsigned char* __restrict__ codes,
+                                                        unsigned char* __restrict__ scales,
+                                                        const float* __restrict__ in, long long blocks) {
+    quantize_mxfp8_registers(codes, scales, in, blocks);
+}
+extern "C" __global__ void quantize_mxfp8_registers_f16(unsigned char* __restrict__ codes,
+                                                        unsigned char* __restrict__ scales,
+                                                        const __half* __restrict__ in, long long blocks) {
+    quantize_mxfp8_registers(codes, scales, in, blocks);
 }

@@ -27,7 +27,12 @@ MOST_WORK: dict[str, tuple[int, int]] = {"traffic": (2**26, 2**28), "cpu": (2**4
 # All dtypes of an operation get the sizes that suit this one: the same operation in two precisions is a pair.
 SIZING_DTYPE = "float32"
 # Quick leaves out what shows nothing that another of its tests does not show.
-NOT_QUICK = frozenset({"softmax-naive", "softmax-online", "layer_norm-naive", "kv_decode-plain", "gemm-tiled"})
+NOT_QUICK = frozenset(
+    {
+        *("softmax-naive", "softmax-online", "layer_norm-naive", "gemm-tiled"),
+        *("kv_decode-plain", "kv_decode_paged-plain"),
+    }
+)
 NOT_QUICK_VERSIONS = frozenset({"int64", "pageable"})
 # Of streams and reductions, read, copy and triad show how a kernel fills the memory of a fast card.
 NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "sum-wide", "dot-wide"})

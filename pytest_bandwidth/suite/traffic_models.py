@@ -134,6 +134,12 @@ def gather(n: int, dtype: Any, index_dtype: Any = "int32") -> Traffic:
     return Traffic(n * s + n * bytes_per_element(index_dtype), n * s)
 
 
+def embedding(rows: int, cols: int, dtype: Any) -> Traffic:
+    """Model out[i] = table[index[i]] of different rows: 2·rows·cols·s useful bytes plus 4 a row."""
+    rows, n, s = count("rows", rows), count("rows", rows) * count("cols", cols), bytes_per_element(dtype)
+    return Traffic(n * s + 4 * rows, n * s)
+
+
 def broadcast(n: int, dtype: Any) -> Traffic:
     """Model out[i] = in[0]: s bytes read, n·s written; n·s are asked for by the threads, one sector a warp."""
     n, s = count("n", n), bytes_per_element(dtype)
@@ -199,10 +205,34 @@ def quantize_rows(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Tr
     return Traffic(n * s, written, 3 * n, count("row_reads", row_reads, least=1) * n * s, written)
 
 
+MX_ELEMENTS = 32
+
+
+def quantize_mxfp8(blocks: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
+    """Model blocks of 32 in codes of a byte with a scale of a byte each: n·s + n + n/32 bytes, 3n FLOP, n = 32·blocks.
+
+    For `row_reads` see `softmax`.
+    """
+    blocks = count("blocks", blocks)
+    n, written = MX_ELEMENTS * blocks, (MX_ELEMENTS + 1) * blocks
+    of_input = n * bytes_per_element(dtype)
+    return Traffic(of_input, written, 3 * n, count("row_reads", row_reads, least=1) * of_input, written)
+
+
 def dequantize_rows(rows: int, cols: int, dtype: Any) -> Traffic:
     """Model code·scale of such rows: n + 4·rows + n·s bytes, n FLOP."""
     rows, n = count("rows", rows), count("rows", rows) * count("cols", cols)
     return Traffic(n + 4 * rows, n * bytes_per_element(dtype), n)
+
+
+def topk(rows: int, cols: int, k: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
+    """Model the k largest of each row and their columns (int32): n·s + rows·k·(s + 4) bytes, n FLOP, n = rows·cols.
+
+    For `row_reads` see `softmax`.
+    """
+    rows, n, s = count("rows", rows), count("rows", rows) * count("cols", cols), bytes_per_element(dtype)
+    written = rows * count("k", k) * (s + 4)
+    return Traffic(n * s, written, n, count("row_reads", row_reads, least=1) * n * s, written)
 
 
 def logsumexp(rows: int, cols: int, dtype: Any, *, fused: bool) -> Traffic:
@@ -347,6 +377,14 @@ def kv_cache_append(batch: int, tokens: int, kv_heads: int, d: int, dtype: Any) 
     elements = count("batch", batch) * count("tokens", tokens) * count("kv_heads", kv_heads) * count("d", d)
     half = 2 * elements * bytes_per_element(dtype)
     return Traffic(half, half)
+
+
+PAGE_TOKENS = 16
+
+
+def page_numbers(batch: int, tokens: int) -> Traffic:
+    """Return what a cache in pages of 16 tokens needs besides `kv_cache_read`: 4·B·⌈S/16⌉ bytes."""
+    return Traffic(4 * count("batch", batch) * tiles(count("tokens", tokens), PAGE_TOKENS), 0)
 
 
 def kv_cache_read(

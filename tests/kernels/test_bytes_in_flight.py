@@ -24,7 +24,9 @@ LOADING = {
     "softmax.cu": ("softmax_registers",),
     "layernorm.cu": ("layer_norm_registers", "rms_norm_residual_registers"),
     "logsumexp.cu": ("logsumexp_registers",),
-    "quantize.cu": ("quantize_int8_registers", "quantize_fp8_registers"),
+    "quantize.cu": ("quantize_int8_registers", "quantize_fp8_registers", "quantize_mxfp8_registers"),
+    "access.cu": ("embedding",),
+    "topk.cu": ("topk",),
     "rope.cu": ("rope",),
 }
 ROWS = ("softmax.cu", "layernorm.cu", "logsumexp.cu", "quantize.cu")

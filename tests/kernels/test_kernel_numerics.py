@@ -158,6 +158,34 @@ def test_gather_gives_zero_for_an_index_outside_of_the_array(index):
     np.testing.assert_array_equal(out, [1, 0])
 
 
+@pytest.mark.parametrize("cols", [4, 5])
+@pytest.mark.parametrize("kernel", ["embedding_f32", "embedding_f32x4"])
+def test_an_embedding_gives_zeros_for_a_row_that_the_table_lacks(kernel, cols):
+    table, out = np.ones((3, cols), "float32"), np.full((5, cols), np.nan, "float32")
+    sizes = (np.int64(3), np.int64(5), np.int64(cols))
+    launch("access.cu", kernel, (out, table, np.array([2, -1, 0, 3, -(2**31)], np.int32), *sizes))
+    np.testing.assert_array_equal(out, np.array([1, 0, 1, 0, 0])[:, None] + np.zeros(cols))
+
+
+@pytest.mark.parametrize("cols", [8, 9])  # whole packs of 16 bytes, and rows that are none
+@pytest.mark.parametrize("kernel", ["topk_f32", "topk_f32x4"])
+def test_the_largest_of_hard_rows(kernel, cols):
+    rows = np.full((4, cols), -np.inf, "float32")
+    rows[:3, :8] = [7] * 8, [np.nan, 1, np.nan, 1, 3, -np.inf, np.inf, 2], [np.nan] * 8
+    values, columns = np.full((4, 6), np.nan, "float32"), np.full((4, 6), -9, "int32")
+    launch("topk.cu", kernel, (values, columns, rows, *map(np.int64, (4, cols, 6))), grid=2, block=64)
+    np.testing.assert_array_equal(values[:2], [[7] * 6, [np.inf, 3, 2, 1, 1, -np.inf]])
+    np.testing.assert_array_equal(columns[:2], [range(6), [6, 4, 7, 1, 3, 5]])
+    expected = references.topk(rows, 6)
+    np.testing.assert_array_equal(values, expected[0])
+    np.testing.assert_array_equal(columns, expected[1])
+    # More than a warp's lanes hold.
+    values, columns = np.zeros((1, 33), "float32"), np.zeros((1, 33), "int32")
+    launch("topk.cu", kernel, (values, columns, rows, *map(np.int64, (1, cols, 33))))
+    assert np.isnan(values).all()
+    assert (columns == -1).all()
+
+
 @pytest.mark.parametrize("more", [0, 1])  # whole packs of 16 bytes, and rows that are none
 @pytest.mark.parametrize("version", ["naive", "online", "staged", "registers"])
 def test_softmax_of_extreme_rows(version, more):
@@ -208,6 +236,18 @@ def test_hard_rows_in_8_bits(kind, version, arch):
     execution = execute(shipped("quantize.cu", arch), f"quantize_{kind}_{version}_f32", (2,), (64,), args)
     assert not faults([execution])
     for found, expected in zip((codes, scales), references.quantize_rows(rows, kind), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", ARCH])
+@pytest.mark.parametrize("version", ["plain", "registers"])
+def test_hard_blocks_in_mxfp8(version, arch):
+    blocks = np.array([row * 4 for row in HARD_ROWS], "float32")
+    codes, scales = np.full(blocks.shape, 99, "uint8"), np.full((len(blocks), 1), 99, "uint8")
+    args = (codes, scales, blocks, np.int64(len(blocks)))
+    execution = execute(shipped("quantize.cu", arch), f"quantize_mxfp8_{version}_f32", (1,), (32,), args)
+    assert not faults([execution])
+    for found, expected in zip((codes, scales), references.quantize_mxfp8(blocks), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -275,6 +315,7 @@ GEMM_BARRIER = "                __syncthreads();\n                if (k0 + F32_D
 VALUES = "        __syncthreads();  // before the values overwrite the keys\n"
 FLASH2 = {"batch": 1, "heads": 1, "n": 67, "d": 100}
 GROUPED = {"batch": 1, "query_heads": 10, "kv_heads": 2, "d": 128, "tokens": 150, "splits": 2}
+PAGED = GROUPED | {"tokens": 1100}
 WIDE = {"rows": 136, "cols": 72}
 BREAKAGES = [
     ("stream.cu", "copy-plain", {"n": 7}, COPY_LOOP, COPY_LOOP.replace("<", "<="), "out-of-bounds"),
@@ -283,6 +324,7 @@ BREAKAGES = [
     ("gemm.cu", "gemm-pipelined", {"m": 129, "n": 136, "k": 72}, GEMM_BARRIER, GEMM_BARRIER.lstrip()[16:], "race"),
     ("attention.cu", "attention-flash2", FLASH2, VALUES, "", "race"),
     ("kvcache.cu", "kv_decode-grouped", GROUPED, "sum[h] *= shrink;", "", "wrong"),
+    ("kvcache.cu", "kv_decode_paged-grouped", PAGED, "(passed + next) / PAGE", "next / PAGE", "wrong"),
     ("transpose.cu", "transpose-wide", WIDE, "(y ^ x)] = column", "y] = column", "wrong"),
     ("q4_0.cu", "q4_0_gemv-planar", {"m": 1, "n": 3, "k": 32}, "24.0f * of_x", "23.0f * of_x", "wrong"),
     ("q4_0.cu", "q4_0_gemm-planar", {"m": 8, "n": 9, "k": 512}, "thread / 128 * (STEP / 2)", "0", "wrong"),

@@ -78,6 +78,17 @@ def test_a_gather_asks_for_nearly_a_sector_per_thread():
     assert elements / ((1 << 16) / 32) == pytest.approx(32, rel=0.01)
 
 
+@pytest.mark.parametrize("cols", [64, 128, 256])  # rows of 128 to 512 bytes
+def test_an_embedding_asks_for_512_bytes_a_request_however_short_its_rows(cols):
+    (wide,) = counts("embedding-wide", "float16", rows=1024, cols=cols)
+    (plain,) = counts("embedding-plain", "float16", rows=1024, cols=cols)
+    row_requests = 1024 * cols * 2 / 512
+    assert wide.stores.requests == row_requests
+    assert wide.stores.sectors_per_request == 16
+    assert wide.loads.requests == 2 * row_requests  # one for the numbers of the rows that a warp has at once
+    assert plain.loads.requests == 2 * 1024 * cols / 32
+
+
 @pytest.mark.parametrize(
     ("title", "sizes"),
     [
@@ -123,10 +134,11 @@ def test_the_best_version_wastes_no_sector_and_no_bank(title, dtype, sizes):
         assert found.loads.sectors_per_request == 16
 
 
+@pytest.mark.parametrize("title", ["kv_decode-grouped", "kv_decode_paged-grouped"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_query_heads_that_share_keys_and_values_ask_for_them_once(dtype):
+def test_query_heads_that_share_keys_and_values_ask_for_them_once(dtype, title):
     sizes = {"batch": 1, "query_heads": 4, "kv_heads": 1, "d": 128, "tokens": 256, "splits": 1}
-    grouped, _ = counts("kv_decode-grouped", dtype, **sizes)
+    grouped, _ = counts(title, dtype, **sizes)
     split, _ = counts("kv_decode-split", dtype, **sizes)
     cache = 2 * 256 * 128 * (4 if dtype == "float32" else 2)
     assert grouped.loads.bytes_requested == pytest.approx(cache, rel=0.1)

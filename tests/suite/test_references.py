@@ -66,6 +66,22 @@ def test_rows_in_8_bits_by_hand():
     np.testing.assert_array_equal(back, [[-224, 112, 28, np.nan], [0, 0, 0, 0]])
 
 
+def test_blocks_of_mxfp8_by_hand():
+    block = np.zeros((1, 64), "float32")
+    block[0, :4] = 3, -1.5, 2**-8, np.nan
+    codes, scales = references.quantize_mxfp8(block)
+    # 3 lies between 2 and 4: the scale brings 2 to 2⁸.
+    np.testing.assert_array_equal(scales, [[127 + 1 - 8, 0]])
+    np.testing.assert_array_equal(references.e4m3_values(codes[0, :4]), [384, -192, 0.5, np.nan])
+    assert references.e4m3_values(references.quantize_mxfp8(np.full((1, 32), 3.9))[0])[0, 0] == 448  # not 499.2
+
+
+def test_the_largest_by_hand():
+    values, columns = references.topk(np.array([[1.0, np.nan, 5.0, 5.0]]), 5)
+    np.testing.assert_array_equal(values, [[5, 5, 1, -np.inf, -np.inf]])
+    np.testing.assert_array_equal(columns, [[2, 3, 0, -1, -1]])
+
+
 def test_chains_round_at_every_step():
     x = np.array([1], "float16")
     # 2048 + 1 is no float16: the sum stays.
@@ -93,6 +109,12 @@ def test_query_heads_share_cache_heads_in_order():
     np.testing.assert_allclose(references.kv_decode(q, cache, cache, 2).ravel(), [0.5, 0.5, 2.5, 2.5])
     np.testing.assert_allclose(references.kv_decode(q, cache, cache, 1).ravel(), [0, 0, 2, 2])
     np.testing.assert_array_equal(references.kv_decode(q, cache, cache, 0), np.zeros((1, 4, 1)))
+
+
+def test_pages_are_put_in_order():
+    cache = np.arange(12).reshape(3, 2, 2, 1)  # three pages of two heads' two tokens
+    found = references.in_pages(cache, np.array([[2, 0]]))
+    np.testing.assert_array_equal(found[0, :, :, 0], [[8, 9, 0, 1], [10, 11, 2, 3]])
 
 
 def test_q4_0_blocks_by_hand():

@@ -22,6 +22,7 @@ ROWS = {
     "fused and unfused chains": ("bias_relu_dropout-fused", "bias_relu_dropout-unfused", "cos_cos-fused"),
     "intensity sweep": ("intensity_fma-wide", "intensity_fma-fma"),
     "strided, misaligned, gather": ("strided_read-", "misaligned-", "gather-"),
+    "embedding": ("embedding-wide", "embedding-plain"),
     "transpose": ("transpose-wide", "transpose-naive", "transpose-tiled"),
     "softmax": ("softmax-",),
     "layer norm": ("layer_norm-",),
@@ -31,6 +32,9 @@ ROWS = {
     "attention": ("attention-flash2", "attention-standard", "attention-flash"),
     "KV cache append": ("kv_append-wide", "kv_append-plain"),
     "KV cache read": ("kv_decode-grouped", "kv_decode-split"),
+    "KV cache in pages": ("kv_decode_paged-grouped",),
+    "blocks of MXFP8": ("quantize_mxfp8-registers", "quantize_mxfp8-plain"),
+    "the largest of a row": ("topk-wide", "topk-plain"),
     "Q4_0 dequantise": ("q4_0_dequantize-wide", "q4_0_dequantize-plain"),
     "Q4_0 product": ("q4_0_gemv-planar", "q4_0_gemv-fused", "q4_0_gemv-separate"),
 }

@@ -131,6 +131,8 @@ NEW_HALF = 2 * 2 * 16 * 4 * 64 * 2  # keys and values
         ),
         # 1000 elements of 2 bytes, as many codes, 5 scales.
         (traffic.quantize_rows(5, 200, "float16", row_reads=2), Traffic(2000, 1020, 3000, 4000, 1020)),
+        (traffic.quantize_mxfp8(30, "float16", row_reads=2), Traffic(1920, 990, 2880, 3840, 990)),
+        (traffic.topk(5, 200, 3, "float16", row_reads=3), Traffic(2000, 90, 1000, 6000, 90)),
         (traffic.dequantize_rows(5, 200, "float16"), Traffic(1020, 2000, 1000)),
         (traffic.rms_norm_residual(0, 4096, "float32"), Traffic(0, 0, 0, 0, 0)),
         # Fused it reads once, where max, exp and sum pass four times.

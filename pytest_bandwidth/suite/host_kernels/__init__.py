@@ -66,12 +66,26 @@ def _q4_planar(m: int, n: int, k: int) -> Sequence[int]:
     return m * n, m * k, blocks * 16, blocks * 2
 
 
+def _of_mxfp8(blocks: int) -> Sequence[int]:
+    return blocks * quantize.MX_ELEMENTS, blocks, blocks * quantize.MX_ELEMENTS
+
+
 def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, capacity: int) -> Sequence[int]:
     del tokens  # the caches have room for `capacity` of them, and what is past that is ignored
     if batch and query_heads and (kv_heads == 0 or query_heads % kv_heads):
         raise UsageError(f"query_heads is {query_heads}, expected a multiple of kv_heads, which is {kv_heads}")
     result, cache = batch * query_heads * d, batch * kv_heads * capacity * d
     return result, result, cache, cache
+
+
+def _decoded_paged(batch: int, pages: int, **sizes: int) -> Sequence[int]:
+    # Of a sequence's own; what the table names has to exist.
+    return *_decoded(batch, capacity=pages * attention.PAGE, **sizes), batch * pages
+
+
+def _split_paged(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -> Sequence[int]:
+    ranges = batch * query_heads * splits
+    return ranges * d, ranges, ranges, *_decoded_paged(batch, query_heads=query_heads, d=d, **sizes)[1:]
 
 
 def _split(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -> Sequence[int]:
@@ -84,11 +98,14 @@ _BATCH, _OF_BATCH = "out:T* in:T* batch:i64 rows:i64 cols:i64", "batch·rows·co
 _FUSED = "out:T* in:T* bias:f32 probability:f32 seed:u32 n:i64"
 _STRIDED, _OFFSET = "out:T* in:T* stride:i64 n:i64", "out:T* in:T* offset:i64 n:i64"
 _GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
+_EMBEDDING = "out:T* table:T* index:i32* length:i64 rows:i64 cols:i64"
 _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
 _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
 _OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
+_TOPK = "values:T* columns:i32* in:T* rows:i64 cols:i64 k:i64"
 _ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
 _QUANTIZE, _OF_QUANTIZED = "codes:{}* scales:f32* in:T* rows:i64 cols:i64", "rows·cols rows rows·cols"
+_MXFP8 = "codes:u8* scales:u8* in:T* blocks:i64"
 _DEQUANTIZE, _OF_DEQUANTIZED = "out:T* codes:{}* scales:f32* rows:i64 cols:i64", "rows·cols rows·cols rows"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
@@ -97,6 +114,7 @@ _SCORES = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
 _OUTPUT = "o:T* p:T* v:T* heads:i64 n:i64 d:i64"
 _FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64"
 _CACHE = "q:T* k_cache:T* v_cache:T* scale:f32 batch:i64 query_heads:i64 kv_heads:i64 d:i64 tokens:i64 capacity:i64"
+_PAGED = _CACHE.replace("scale", "table:i32* scale").replace("capacity", "pages")
 _NEW = "k_cache:T* v_cache:T* k_new:T* v_new:T* position:i64 batch:i64 kv_heads:i64 tokens:i64 d:i64 capacity:i64"
 _PARTIALS = "partial_result:f32* partial_max:f32* partial_sum:f32*"
 _COMBINE = f"out:T* {_PARTIALS} heads:i64 d:i64 splits:i64"
@@ -126,6 +144,9 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("strided_write", access.strided_write, _STRIDED, lambda stride, n: (_reach(stride, n), n), bits=True),
     _family("misaligned", access.misaligned, _OFFSET, lambda offset, n: (n, n + offset if n else 0), bits=True),
     *(_family("gather", access.gather, _GATHER.format(i), "n length n", types, bits=True) for i, types in INDEXED),
+    _family(
+        "embedding", access.embedding, _EMBEDDING, "rows·cols length·cols rows", (*FLOATS, *WIDE_FLOATS), bits=True
+    ),
     _family("transpose_naive", access.transpose_naive, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_tiled", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_wide", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
@@ -144,6 +165,7 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("row_max", norms.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
+    _family("topk", norms.topk, _TOPK, "rows·k rows·k rows·cols", (*FLOATS, *WIDE_FLOATS)),
     _family("rope", rope.rope, _ROPE, _turned, WIDE_FLOATS),
     *(
         _family(f"quantize_int8_{version}", quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED)
@@ -151,6 +173,10 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     ),
     *(
         _family(f"quantize_fp8_{version}", quantize.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED)
+        for version in ("plain", "registers")
+    ),
+    *(
+        _family(f"quantize_mxfp8_{version}", quantize.quantize_mxfp8, _MXFP8, _of_mxfp8)
         for version in ("plain", "registers")
     ),
     _family("dequantize_int8", quantize.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, WIDE_FLOATS),
@@ -190,6 +216,10 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     *(
         _family(name, attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split)
         for name in ("kv_decode_split", "kv_decode_grouped")
+    ),
+    _family("kv_decode_paged", attention.kv_decode_paged, f"out:T* {_PAGED}", _decoded_paged),
+    _family(
+        "kv_decode_paged_grouped", attention.kv_decode_paged_split, f"{_PARTIALS} {_PAGED} splits:i64", _split_paged
     ),
     _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
 )

@@ -125,6 +125,32 @@ def gather(parts: int, out: Array, x: Array, index: Array, length: int, n: int) 
         out[i] = x[source] if 0 <= source < length else 0
 
 
+@inlined
+def copy_row(out: Array, out0: int, x: Array, x0: int, d: int) -> None:
+    """Copy d elements past the caches, but for those that fill no line."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, out0, d)
+    for line in range(lines):
+        c = head + line * lanes
+        stream(out, out0 + c, load(x, x0 + c))
+    for k in range(d - lines * lanes):
+        c = outside(k, head, lines * lanes)
+        out[out0 + c] = x[x0 + c]
+
+
+@parallel
+def embedding(parts: int, out: Array, table: Array, index: Array, length: int, rows: int, cols: int) -> None:
+    """Write out's rows table[index[row]]; zeros for an index outside 0 … length − 1."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            source = index[row]
+            if 0 <= source < length:
+                copy_row(out, row * cols, table, source * cols, cols)
+            else:
+                out[row * cols : (row + 1) * cols] = 0
+        fence()
+
+
 @parallel
 def transpose_naive(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
     """Write out[col·rows + row] = x[row·cols + col], along the rows of x."""

@@ -14,17 +14,14 @@ from pytest_bandwidth.devices.cpu.simd import (
     fence,
     get,
     inlined,
-    lanes_of,
     load,
-    outside,
     parallel,
     put,
     scratch,
     spread,
     store,
-    stream,
-    whole_lines,
 )
+from pytest_bandwidth.suite.host_kernels.access import copy_row
 from pytest_bandwidth.suite.host_kernels.matmul import PANEL, dot_product, product
 from pytest_bandwidth.suite.host_kernels.simd_math import exponential
 
@@ -35,6 +32,7 @@ ZERO = np.float32(0)
 NAN = np.float32(np.nan)
 MOST_COLUMNS = 128  # of a head: the CUDA kernels have registers for no more, and give NaN
 KEYS = 32  # that are weighted at a time
+PAGE = 16  # tokens
 WORK = MOST_COLUMNS + KEYS
 
 
@@ -93,6 +91,25 @@ def _add_weighted(result: Array, weights: Array, v: Array, at: int, d: int, coun
 
 
 @inlined
+def _attend_block(
+    work: Array, q: Array, q0: int, k: Array, v: Array, at: int, scale: Any, d: int, count: int, high: Any, summed: Any
+) -> tuple[Any, Any]:
+    """Attend to `count` keys from element `at` on, at most KEYS, besides those that work, high and summed are of."""
+    result, weights = work[:MOST_COLUMNS], work[MOST_COLUMNS:]
+    of_block = _block_weights(weights, q, q0, k, at, scale, d, count)
+    shrink = np.float32(1)
+    if of_block > high:
+        shrink = exponential(high - of_block)
+        high = of_block
+    summed *= shrink
+    for key in range(count):
+        weights[key] = exponential(weights[key] - high)
+        summed += weights[key]
+    _add_weighted(result, weights, v, at, d, count, shrink)
+    return high, summed
+
+
+@inlined
 def _attend(
     work: Array, q: Array, q0: int, k: Array, v: Array, cache: int, scale: Any, d: int, begin: int, end: int
 ) -> tuple[Any, Any]:
@@ -101,21 +118,11 @@ def _attend(
     work: WORK elements; the first d become Σ exp(score − largest) · value, not divided. When the largest score grows,
     what was summed up shrinks.
     """
-    result, weights = work[:MOST_COLUMNS], work[MOST_COLUMNS:]
-    result[:d] = ZERO
+    work[:d] = ZERO
     high, summed = LOWEST, ZERO
     for token in range(begin, end, KEYS):
         count = min(KEYS, end - token)
-        of_block = _block_weights(weights, q, q0, k, cache + token * d, scale, d, count)
-        shrink = np.float32(1)
-        if of_block > high:
-            shrink = exponential(high - of_block)
-            high = of_block
-        summed *= shrink
-        for key in range(count):
-            weights[key] = exponential(weights[key] - high)
-            summed += weights[key]
-        _add_weighted(result, weights, v, cache + token * d, d, count, shrink)
+        high, summed = _attend_block(work, q, q0, k, v, cache + token * d, scale, d, count, high, summed)
     return high, summed
 
 
@@ -130,19 +137,6 @@ def attention_flash(parts: int, o: Array, q: Array, k: Array, v: Array, scale: A
                 _, summed = _attend(result, q, at * d, k, v, at // n * n * d, scale, d, 0, n)
             for c in range(d):
                 put(o, at * d + c, result[c] / summed if d <= MOST_COLUMNS else NAN)
-
-
-@inlined
-def _copy_row(out: Array, out0: int, x: Array, x0: int, d: int) -> None:
-    """Copy d elements past the caches, but for those that fill no line."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, out0, d)
-    for line in range(lines):
-        c = head + line * lanes
-        stream(out, out0 + c, load(x, x0 + c))
-    for k in range(d - lines * lanes):
-        c = outside(k, head, lines * lanes)
-        out[out0 + c] = x[x0 + c]
 
 
 @parallel
@@ -166,8 +160,8 @@ def kv_append(
             matrix, token = row // tokens, row % tokens
             if position + token < capacity:
                 at = (matrix * capacity + position + token) * d
-                _copy_row(k_cache, at, k_new, row * d, d)
-                _copy_row(v_cache, at, v_new, row * d, d)
+                copy_row(k_cache, at, k_new, row * d, d)
+                copy_row(v_cache, at, v_new, row * d, d)
         fence()
 
 
@@ -243,6 +237,104 @@ def kv_decode_split(
                 high, summed = _attend(result, q, at // splits * d, k_cache, v_cache, cache, scale, d, begin, end)
                 partial_max[at], partial_sum[at] = high, summed
                 partial_result[at * d : at * d + d] = result[:d]
+            else:
+                partial_max[at], partial_sum[at] = NAN, NAN
+                partial_result[at * d : at * d + d] = ZERO
+
+
+@inlined
+def _attend_pages(
+    work: Array,
+    q: Array,
+    head: int,
+    k: Array,
+    v: Array,
+    table: Array,
+    scale: Any,
+    query_heads: int,
+    kv_heads: int,
+    d: int,
+    pages: int,
+    begin: int,
+    end: int,
+) -> tuple[Any, Any]:
+    """Attend as _attend, from a page's first token on."""
+    kv_head = head % query_heads // (query_heads // kv_heads)
+    work[:d] = ZERO
+    high, summed = LOWEST, ZERO
+    for token in range(begin, end, PAGE):
+        page = np.int64(table[head // query_heads * pages + token // PAGE])
+        at = (page * kv_heads + kv_head) * PAGE * d
+        high, summed = _attend_block(work, q, head * d, k, v, at, scale, d, min(PAGE, end - token), high, summed)
+    return high, summed
+
+
+@parallel
+def kv_decode_paged(
+    parts: int,
+    out: Array,
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    table: Array,
+    scale: Any,
+    batch: int,
+    query_heads: int,
+    kv_heads: int,
+    d: int,
+    tokens: int,
+    pages: int,
+) -> None:
+    """Decode as kv_decode, keys and values lying in pages that the table names."""
+    heads = batch * query_heads
+    end = min(tokens, pages * PAGE)
+    for part in prange(parts):
+        work = scratch(WORK, np.float32)
+        for head in range(heads * part // parts, heads * (part + 1) // parts):
+            summed = ZERO
+            if d <= MOST_COLUMNS:
+                _, summed = _attend_pages(
+                    work, q, head, k_cache, v_cache, table, scale, query_heads, kv_heads, d, pages, 0, end
+                )
+            for c in range(d):
+                value = work[c] / summed if summed > ZERO else ZERO
+                put(out, head * d + c, value if d <= MOST_COLUMNS else NAN)
+
+
+@parallel
+def kv_decode_paged_split(
+    parts: int,
+    partial_result: Array,
+    partial_max: Array,
+    partial_sum: Array,
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    table: Array,
+    scale: Any,
+    batch: int,
+    query_heads: int,
+    kv_heads: int,
+    d: int,
+    tokens: int,
+    pages: int,
+    splits: int,
+) -> None:
+    """Decode as kv_decode_paged, in ranges of whole pages as kv_decode_split."""
+    ranges = batch * query_heads * splits
+    visible = min(tokens, pages * PAGE)
+    for part in prange(parts):
+        work = scratch(WORK, np.float32)
+        for at in range(ranges * part // parts, ranges * (part + 1) // parts):
+            each = (visible + splits * PAGE - 1) // (splits * PAGE) * PAGE
+            begin = at % splits * each
+            end = min(begin + each, visible)
+            if d <= MOST_COLUMNS:
+                high, summed = _attend_pages(
+                    work, q, at // splits, k_cache, v_cache, table, scale, query_heads, kv_heads, d, pages, begin, end
+                )
+                partial_max[at], partial_sum[at] = high, summed
+                partial_result[at * d : at * d + d] = work[:d]
             else:
                 partial_max[at], partial_sum[at] = NAN, NAN
                 partial_result[at * d : at * d + d] = ZERO

@@ -1,4 +1,4 @@
-"""Normalise rows on the host: twins of cuda_src/softmax.cu, layernorm.cu and logsumexp.cu.
+"""Normalise rows on the host: twins of cuda_src/softmax.cu, layernorm.cu, logsumexp.cu and topk.cu.
 
 Each thread has whole rows. The later passes over a row meet it in a cache; staged versions keep a float32 copy of it
 besides, at most STAGED_COLS of it. Halves are computed in float32 and rounded once at the end. Log-sum-exp is one
@@ -34,7 +34,7 @@ from pytest_bandwidth.suite.host_kernels.simd_math import exponential, larger, l
 Array = Any
 # The lowest float32 rather than −∞, as in the CUDA kernels: −∞ − (−∞) would be NaN where there is no element.
 LOWEST = np.float32(-3.402823466e38)
-ZERO = np.float32(0)
+ZERO, LOWER_THAN_ALL = np.float32(0), np.float32(-np.inf)
 STAGED_COLS = 8192
 ONLINE_BLOCK = 2048
 
@@ -344,3 +344,25 @@ def row_log_sum(parts: int, out: Array, exps: Array, shift: Array, rows: int, co
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             put(out, row, get(shift, row) + np.log(sum_of(exps, row * cols, (row + 1) * cols, ZERO)))
+
+
+@parallel
+def topk(parts: int, values: Array, columns: Array, x: Array, rows: int, cols: int, k: int) -> None:
+    """Write the k largest of each row and their columns; of equal ones the first comes first, NaN never."""
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            start = row * k
+            for i in range(start, start + k):
+                put(values, i, LOWER_THAN_ALL)
+                columns[i] = -1
+            for c in range(cols):
+                value, at = get(x, row * cols + c), start + k
+                # Behind a place that is free comes nothing.
+                while at > start and (value > get(values, at - 1) or (value == value and columns[at - 1] < 0)):
+                    at -= 1
+                if at == start + k:
+                    continue
+                for i in range(start + k - 1, at, -1):
+                    values[i], columns[i] = values[i - 1], columns[i - 1]
+                put(values, at, value)
+                columns[at] = c

@@ -19,6 +19,7 @@ LARGEST_FLOAT = np.float32(3.402823466e38)
 # From here on floats are 2⁻⁹ apart, as FP8's smallest numbers are, so that an addition rounds to them.
 STEPS, BITS_OF_STEPS = np.float32(2**14), 0x46800000
 SMALLEST_NORMAL = np.float32(2**-6)
+MX_ELEMENTS = 32
 TOO_SMALL = np.float32(2.0**120)
 
 
@@ -77,6 +78,29 @@ def quantize_fp8(parts: int, codes: Array, scales: Array, x: Array, rows: int, c
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             scales[row], factor = scale_of_row(x, row * cols, cols, MOST_OF_FP8)
             for i in range(row * cols, (row + 1) * cols):
+                codes[i] = fp8_code(get(x, i) * factor)
+
+
+@inlined
+def mx_scale(high: Any) -> Any:
+    """Return the scale of a block whose largest is `high`: that number's exponent less the 8 of e4m3's largest."""
+    field = np.float32(high).view(np.int32) >> 23
+    return 255 if field == 255 else max(field - 8, 0)
+
+
+@parallel
+def quantize_mxfp8(parts: int, codes: Array, scales: Array, x: Array, blocks: int) -> None:
+    """Write codes of e4m3, and for each 32 an exponent of two as scale."""
+    for part in prange(parts):
+        for block in range(blocks * part // parts, blocks * (part + 1) // parts):
+            start = block * MX_ELEMENTS
+            high = np.float32(0)
+            for i in range(start, start + MX_ELEMENTS):
+                high = larger(abs(get(x, i)), high)
+            scale = mx_scale(high)
+            scales[block] = scale
+            factor = np.float32(np.nan) if scale == 255 else np.int32((254 - scale) << 23).view(np.float32)
+            for i in range(start, start + MX_ELEMENTS):
                 codes[i] = fp8_code(get(x, i) * factor)
 
 

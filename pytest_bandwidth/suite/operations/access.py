@@ -17,11 +17,13 @@ from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations.model import (
     FLOATS,
     SUFFIX,
+    WIDE_SUFFIX,
     Arrays,
     Case,
     Operation,
     Sizes,
     case_of,
+    ceil_div,
     centred,
     line,
     on_host,
@@ -34,6 +36,9 @@ from pytest_bandwidth.suite.operations.model import (
 
 STRIDES = (2, 8, 32)
 LENGTHS = (0, 1, 33, 1000)
+EMBEDDED = (64, 128, 256)
+# What a thread of the wide embedding has under way; see cuda_src/access.cu.
+ROWS_AHEAD, WARP = 4, 32
 
 
 def _strided_case(side: str, arrays: Arrays, dtype: str, n: int, stride: int) -> Case:
@@ -111,6 +116,32 @@ def _gather(index_dtype: str) -> Operation:
 
     shapes = shapes_by("n", lambda dtype: traffic.gather(1, dtype, index_dtype).bytes_moved)
     return Operation("gather", index_dtype, FLOATS, prepare, shapes, sizes_of("n", *LENGTHS))
+
+
+def _embedding(version: str) -> Operation:
+    """Return every row of the table once, in random order, as a gather does with elements."""
+
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        rows, cols = shape = (sizes["rows"], sizes["cols"])
+        source, results = centred(arrays, shape, dtype), {"out": arrays.empty(shape, dtype)}
+        index = arrays.xp.argsort(arrays.random(rows, "uint32")).astype("int32")
+        name, geometry = f"embedding_{SUFFIX[dtype]}", line(rows * cols)
+        if version == "wide":
+            # As many lanes a row as it has 16 bytes, to the next power of two; a warp at most.
+            lanes = min(1 << max(ceil_div(cols * bytes_per_element(dtype), 16) - 1, 0).bit_length(), WARP)
+            together = 256 // lanes
+            (grid, _), name = line(rows, together * ROWS_AHEAD), f"embedding_{WIDE_SUFFIX[dtype]}"
+            geometry = grid, (lanes, together, 1)
+        given = (geometry, results, (source, index), (rows, *shape), traffic.embedding(rows, cols, dtype))
+        return one_launch("access.cu", name, *given, lambda host, at: host[at])
+
+    def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
+        # Rows of 128, 256 and 512 bytes in halves.
+        of_each = (target_bytes // traffic.embedding(1, cols, dtype).bytes_moved for cols in EMBEDDED)
+        return sizes_of("rows cols", *((max(rows, 1), cols) for rows, cols in zip(of_each, EMBEDDED, strict=True)))
+
+    small = sizes_of("rows cols", (0, 8), (3, 0), (1, 1), (5, 33), (300, 64), (33, 8), (7, 256), (3, 1032))
+    return Operation("embedding", version, FLOATS, prepare, shapes, small)
 
 
 def _transpose_tile(version: str, dtype: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -243,6 +274,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _broadcast(),
     _gather("int32"),
     _gather("int64"),
+    _embedding("wide"),
+    _embedding("plain"),
     _transpose("wide"),
     _transpose("naive"),
     _transpose("tiled"),

@@ -159,28 +159,36 @@ DEFAULT_SPLITS = {"split": 32, "grouped": 48}
 GROUP = 4
 
 
-def _decode(version: str) -> Operation:
+def _decode(version: str, *, paged: bool = False) -> Operation:
+    name = "kv_decode_paged" if paged else "kv_decode"
+
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         names = ("batch", "query_heads", "kv_heads", "d", "tokens")
         batch, query_heads, kv_heads, d, tokens = (sizes[name] for name in names)
-        capacity, heads, suffix = tokens + 3, batch * query_heads, SUFFIX[dtype]
+        heads, suffix, pages = batch * query_heads, SUFFIX[dtype], ceil_div(tokens, traffic.PAGE_TOKENS) + 1
+        # Room for more tokens than there are.
+        room = pages if paged else tokens + 3
+        cache = (batch * pages, kv_heads, traffic.PAGE_TOKENS, d) if paged else (batch, kv_heads, room, d)
         q, out = centred(arrays, (batch, query_heads, d), dtype, SPREAD), arrays.empty((batch, query_heads, d), dtype)
-        k_cache = centred(arrays, (batch, kv_heads, capacity, d), dtype, SPREAD)
-        v_cache = centred(arrays, (batch, kv_heads, capacity, d), dtype)
-        inputs = (q, k_cache, v_cache)
-        given = (*inputs, _inverse_root(d), *(sizes[name] for name in names), capacity)
+        k_cache, v_cache = centred(arrays, cache, dtype, SPREAD), centred(arrays, cache, dtype)
+        inputs: tuple[Any, ...] = (q, k_cache, v_cache)
         # Each of a block's four warps loads the query. What the merging of splits asks for is not modelled.
-        loads = 4 if version == "plain" else None
+        loads = 4 if name == "kv_decode" and version == "plain" else None
         moved = traffic.kv_cache_read(batch, tokens, query_heads, kv_heads, d, dtype, query_loads=loads)
+        if paged:
+            # As after a day of serving: a sequence's pages lie anywhere.
+            numbers = arrays.xp.argsort(arrays.random(batch * pages, "uint32")).astype("int32")
+            inputs, moved = (*inputs, numbers.reshape(batch, pages)), moved + traffic.page_numbers(batch, tokens)
+        given = (*inputs, _inverse_root(d), *(sizes[name] for name in names), room)
         reads = (moved.bytes_read,)  # not the arrays: the caches have room for more tokens than are read
         steps: Sequence[KernelStep]
         if version == "plain":
-            kernel, geometry = f"kv_decode_{suffix}", blocks(heads, DECODE_THREADS)
+            kernel, geometry = f"{name}_{suffix}", blocks(heads, DECODE_THREADS)
             steps = (launch("kvcache.cu", kernel, geometry, (out, *given), reads, (out,)),)
         else:
             splits, groups = sizes["splits"], ceil_div(query_heads // kv_heads, GROUP)
             partials = tuple(arrays.empty((heads, splits, *more), "float32") for more in ((d,), (), ()))
-            kernel, merge = f"kv_decode_{version}_{suffix}", f"kv_decode_combine_{suffix}"
+            kernel, merge = f"{name}_{version}_{suffix}", f"kv_decode_combine_{suffix}"
             walking = batch * kv_heads * groups if version == "grouped" else heads
             geometry, merge_args = blocks(walking * splits, DECODE_THREADS), (out, *partials, heads, d, splits)
             steps = (
@@ -190,7 +198,9 @@ def _decode(version: str) -> Operation:
             handed_over = sum(array.nbytes for array in partials)
             moved = moved + Traffic(handed_over, handed_over)
 
-        def reference(of_q: Any, keys: Any, values: Any) -> Any:
+        def reference(of_q: Any, keys: Any, values: Any, *tables: Any) -> Any:
+            for table in tables:
+                keys, values = references.in_pages(keys, table), references.in_pages(values, table)
             return references.kv_decode(of_q, keys, values, tokens)
 
         return case_of(steps, moved, {"out": out}, inputs, reference, _tolerance(dtype, rounded_weights=False))
@@ -208,9 +218,11 @@ def _decode(version: str) -> Operation:
     )
     if version == "grouped":  # more heads share one than a block serves; more tokens than a step has
         small += sizes_of("batch query_heads kv_heads d tokens splits", (1, 10, 2, 128, 150, 2), (2, 4, 1, 40, 130, 1))
+        if paged:  # more tokens than a warp has pages of, of which the last is not full
+            small += sizes_of("batch query_heads kv_heads d tokens splits", (2, 3, 1, 16, 1100, 2))
     if not splits:
         small = tuple({name: size for name, size in sizes.items() if name != "splits"} for sizes in small)
-    return Operation("kv_decode", version, FLOATS, prepare, shapes, small)
+    return Operation(name, version, FLOATS, prepare, shapes, small)
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -222,4 +234,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *with_bfloat16(_decode("grouped")),
     _decode("plain"),
     _decode("split"),
+    *with_bfloat16(_decode("grouped", paged=True)),
+    _decode("plain", paged=True),
 )

@@ -246,8 +246,9 @@ def one_launch(
     return case_of((step,), moved, results, inputs, reference, tolerance)
 
 
-# What poisons results of 8 bits, which no kernel stores: int8 codes keep to both signs, and this is a NaN of FP8.
-_POISON = {"int8": -128, "uint8": 255}
+# What poisons integers, which no kernel stores: int8 codes keep to both signs, 255 is a NaN of FP8, columns are −1 at
+# the least.
+_POISON = {"int8": -128, "uint8": 255, "int32": -(2**31)}
 
 
 def poison(case: Case) -> None:

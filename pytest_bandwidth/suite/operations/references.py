@@ -132,6 +132,20 @@ def logsumexp(a: Array) -> Float64:
     return np.asarray(top + np.log(np.exp(x - top[..., None]).sum(axis=-1)), np.float64)
 
 
+def topk(a: Array, k: int) -> tuple[Array, NDArray[np.int32]]:
+    """Return the k largest of each row, and their columns; of equal ones the first comes first.
+
+    NaN is never taken. Where nothing is left, −∞ of column −1.
+    """
+    x, cols = np.where(np.isnan(a), -np.inf, a), a.shape[1]
+    # Stable: equal keys keep their order. Behind all others, NaN is no longer told from −∞.
+    order = np.lexsort((np.isnan(a), -x), axis=-1)[:, :k].astype(np.int32)
+    values = np.take_along_axis(x, order, -1)
+    order[np.isnan(np.take_along_axis(a, order, -1))] = -1
+    missing = ((0, 0), (0, k - min(k, cols)))
+    return np.pad(values, missing, constant_values=-np.inf), np.pad(order, missing, constant_values=-1)
+
+
 # The values of FP8's codes 0 … 126 (e4m3): 4 bits of exponent with a bias of 7, then 3 of mantissa.
 E4M3 = np.array([(code % 8 + 8 * (code > 7)) / 8 * 2.0 ** (max(code // 8, 1) - 7) for code in range(127)])
 
@@ -159,6 +173,17 @@ def quantize_rows(a: Array, kind: str) -> tuple[Array, Array]:
     if kind == "fp8":
         return e4m3_codes(scaled), largest / most
     return np.where(np.isnan(scaled), 0, np.rint(scaled)).astype(np.int8), largest / most
+
+
+def quantize_mxfp8(a: Array) -> tuple[Array, Array]:
+    """Return FP8 codes, and for each 32 elements of a row a scale: an exponent of two, 127 more than it is."""
+    x = np.asarray(a, np.float32).reshape(*a.shape[:-1], a.shape[-1] // 32, 32)
+    largest = np.fmax.reduce(np.abs(x), axis=-1, initial=0)
+    # frexp's mantissas are in [0.5, 1): its exponent is one more than that of the largest power of two.
+    scales = np.where(np.isinf(largest), 255, np.clip(np.frexp(largest)[1] - 1 - 8 + 127, 0, 254))
+    scales = np.where(largest == 0, 0, scales)
+    factor = np.where(scales == 255, np.nan, 2.0 ** (127 - scales))[..., None]
+    return e4m3_codes(wide(x) * factor).reshape(a.shape), scales.astype(np.uint8)
 
 
 def dequantize_rows(codes: Array, scales: Array) -> Float64:
@@ -204,6 +229,16 @@ def kv_decode(q: Array, k_cache: Array, v_cache: Array, tokens: int) -> Float64:
     keys, values = (np.repeat(cache[:, :, :tokens], shared_by, axis=1) for cache in (k_cache, v_cache))
     attended: Float64 = attention(q[:, :, None, :], keys, values).reshape(q.shape)
     return attended
+
+
+def in_pages(cache: Array, table: Array) -> Array:
+    """Return the cache (batch, kv_heads, tokens, d) that lies in pages (pages, kv_heads, tokens of a page, d).
+
+    table (batch, pages of a sequence): the numbers of each sequence's pages, in order.
+    """
+    (batch, pages), (_, heads, tokens, d) = table.shape, cache.shape
+    in_order: Array = np.moveaxis(cache[table], 2, 1).reshape(batch, heads, pages * tokens, d)
+    return in_order
 
 
 def q4_0_dequantize(blocks: Array, n: int) -> Float64:

@@ -1,4 +1,4 @@
-"""Declare operations on each row of a matrix: softmax, normalisations, log-sum-exp, rotary embedding, 8 bits."""
+"""Declare operations on each row of a matrix: softmax, normalisations, sums, the largest, rotary embedding, 8 bits."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from pytest_bandwidth.suite.operations.model import (
     ceil_div,
     centred,
     launch,
+    line,
     one_launch,
     rounding,
     shapes_by,
@@ -140,6 +141,25 @@ def _quantize(kind: str, version: str) -> Operation:
     return Operation(f"quantize_{kind}", version, FLOATS, prepare, IN_8_BITS, SMALL_OF.get(version, SMALL))
 
 
+def _quantize_mxfp8(version: str) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        rows, blocks_of_row = sizes["rows"], sizes["blocks"]
+        shape, count = (rows, blocks_of_row * traffic.MX_ELEMENTS), rows * blocks_of_row
+        source = centred(arrays, shape, dtype, SPREAD)
+        results = {"codes": arrays.empty(shape, "uint8"), "scales": arrays.empty((rows, blocks_of_row), "uint8")}
+        row_reads, threads = 2, count
+        if version == "registers":
+            row_reads, threads = 1, ceil_div(source.size * bytes_per_element(dtype), HELD_BYTES)
+        moved, name = traffic.quantize_mxfp8(count, dtype, row_reads=row_reads), f"quantize_mxfp8_{version}"
+        given = (line(threads), results, (source,), (count,), moved, references.quantize_mxfp8)
+        return one_launch("quantize.cu", f"{name}_{SUFFIX[dtype]}", *given)
+
+    of_row = COLS // traffic.MX_ELEMENTS
+    shapes = shapes_by("rows", lambda dtype: traffic.quantize_mxfp8(of_row, dtype).bytes_moved, blocks=of_row)
+    small = sizes_of("rows blocks", (0, 1), (3, 0), (1, 1), (1, 2), (3, 1), (5, 32), (7, 65))
+    return Operation("quantize_mxfp8", version, FLOATS, prepare, shapes, small)
+
+
 def _dequantize(kind: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         rows, cols = shape = (sizes["rows"], sizes["cols"])
@@ -156,6 +176,29 @@ def _dequantize(kind: str) -> Operation:
 
 
 HEADS, HEAD = 32, 128
+
+
+# As many as sampling keeps, of as many tokens as a vocabulary has.
+LARGEST, VOCABULARY = 8, 32000
+
+
+def _topk(version: str) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        rows, cols, k = (sizes[size] for size in ("rows", "cols", "k"))
+        source = centred(arrays, (rows, cols), dtype)
+        results = {"values": arrays.empty((rows, k), dtype), "columns": arrays.empty((rows, k), "int32")}
+        moved = traffic.topk(rows, cols, k, dtype, row_reads=1 if version == "wide" else max(k, 1))
+        name = f"topk_{(WIDE_SUFFIX if version == 'wide' else SUFFIX)[dtype]}"
+        given = (blocks(rows, THREADS), results, (source,), (rows, cols, k), moved)
+        return one_launch("topk.cu", name, *given, lambda host: references.topk(host, k))
+
+    shapes = shapes_by(
+        "rows", lambda dtype: traffic.topk(1, VOCABULARY, LARGEST, dtype).bytes_moved, cols=VOCABULARY, k=LARGEST
+    )
+    small = sizes_of(
+        "rows cols k", (0, 7, 1), (3, 0, 2), (1, 1, 1), (3, 5, 8), (2, 257, 32), (5, 4104, 8), (2, 9000, 3)
+    )
+    return Operation("topk", version, FLOATS, prepare, shapes, small)
 
 
 def _rope() -> Operation:
@@ -227,6 +270,9 @@ OPERATIONS: tuple[Operation, ...] = (
     *with_bfloat16(_logsumexp("registers")),
     *(_logsumexp(version) for version in ("fused", "unfused")),
     *with_bfloat16(_rope()),
+    _topk("wide"),
+    _topk("plain"),
     *(_quantize(kind, version) for kind in CODES for version in ("registers", "plain")),
+    *(_quantize_mxfp8(version) for version in ("registers", "plain")),
     *(_dequantize(kind) for kind in CODES),
 )

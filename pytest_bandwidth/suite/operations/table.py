@@ -54,7 +54,7 @@ def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
 
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
 _DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
-_PARTIALS = "partial results"
+_PARTIALS, _PAGES = "partial results", "page numbers"
 _IN_8_BITS = "rows·cols·s + rows·cols + 4·rows"
 _FUSED = Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")
 _SEPARATE = Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k")
@@ -77,6 +77,7 @@ FORMULAS: dict[str, Formula] = {
     "intensity_add": Formula("2·n·s", "repeats·n"),
     "broadcast": Formula("n·s + s", "0"),
     "gather": Formula("2·n·s + n·i", "0"),
+    "embedding": Formula("2·rows·cols·s + 4·rows", "0"),
     "transpose": Formula("2·rows·cols·s", "0"),
     **dict.fromkeys(("nchw_to_nhwc", "nhwc_to_nchw"), Formula("2·batch·channels·pixels·s", "0")),
     "softmax": Formula("2·rows·cols·s", "5·rows·cols"),
@@ -84,8 +85,10 @@ FORMULAS: dict[str, Formula] = {
     "rms_norm_residual": Formula("4·rows·cols·s + cols·s", "5·rows·cols"),
     **dict.fromkeys(("logsumexp-fused", "logsumexp-registers"), Formula("rows·cols·s + rows·s", "3·rows·cols")),
     "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
+    "topk": Formula("rows·cols·s + rows·k·s + 4·rows·k", "rows·cols"),
     "rope": Formula("2·tokens·heads·d·s + 4·tokens·d", "3·tokens·heads·d"),
     **dict.fromkeys(("quantize_int8", "quantize_fp8"), Formula(_IN_8_BITS, "3·rows·cols")),
+    "quantize_mxfp8": Formula("32·rows·blocks·s + 33·rows·blocks", "96·rows·blocks"),
     **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), Formula(_IN_8_BITS, "rows·cols")),
     "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
@@ -93,6 +96,8 @@ FORMULAS: dict[str, Formula] = {
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
     "kv_decode-plain": _DECODE,
     **dict.fromkeys(("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)),
+    "kv_decode_paged-plain": Formula(_DECODE.bytes_moved, _DECODE.flop, _PAGES),
+    "kv_decode_paged-grouped": Formula(_DECODE.bytes_moved, _DECODE.flop, f"{_PARTIALS} and {_PAGES}"),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
     **dict.fromkeys((f"q4_0_{shape}-{v}" for shape in ("gemv", "gemm") for v in ("planar", "fused")), _FUSED),
     **dict.fromkeys(("q4_0_gemv-separate", "q4_0_gemm-separate"), _SEPARATE),

@@ -192,6 +192,12 @@ def _convert_pair(choice: Choice, x: list[str]) -> str | None:
     return f"((uint32_t){kind}_of_f32({x[1]}) | (uint32_t){kind}_of_f32({x[0]}) << 16)"
 
 
+def _find_leading(choice: Choice, x: list[str]) -> str | None:
+    if "shiftamt" not in choice or choice["i3264"] != "u32":
+        return None
+    return f"({x[0]} ? clz_b32({x[0]}) : 0xFFFFFFFFu)"
+
+
 def _convert_to_fp8(choice: Choice, x: list[str]) -> str | None:
     if "relu" in choice or choice["small"] != "e4m3x2":
         return None
@@ -226,6 +232,8 @@ RULES: Mapping[str, Rule] = {
     "shr.ctype": _function("shr", "ctype"),
     "popc.b3264": _function("popc", "b3264"),
     "clz.b3264": _function("clz", "b3264"),
+    "brev.b3264": _function("brev", "b3264"),
+    "bfind[.shiftamt].i3264": _find_leading,
     "bfe.i3264": _function("bfe", "i3264"),
     "bfi.b3264": _function("bfi", "b3264"),
     "prmt.b32[.pmode]": lambda choice, x: None if "pmode" in choice else f"prmt({', '.join(x)})",

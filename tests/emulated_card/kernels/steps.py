@@ -37,6 +37,8 @@ def write_call(writer: BlockWriter, step: Step) -> None:
         _atomic(writer, step)
     elif isinstance(step, WarpStep) and step.name == "shuffle":
         _shuffle(writer, step)
+    elif isinstance(step, WarpStep) and step.name == "ballot":
+        _ballot(writer, step)
     elif isinstance(step, WarpStep) and step.name == "ldmatrix":
         _matrices(writer, step)
     elif isinstance(step, WarpStep) and step.name == "mma":
@@ -164,6 +166,14 @@ def _shuffle(writer: BlockWriter, step: WarpStep) -> None:
     writer.lines.append(f"uint32_t {result}[32], {inside}[32];")
     writer.lines.append(f"shuffle(SHUFFLE_{step.mode.upper()}, {', '.join(names)}, {result}, {inside});")
     writer.results(step, [f"{result}[l]", f"{inside}[l]"])
+
+
+def _ballot(writer: BlockWriter, step: WarpStep) -> None:
+    yes, members = (writer.array("uint32_t", writer.value(read)) for read in step.sources)
+    result, mask = writer.new_name(), writer.mask(step.guard)
+    writer.close_loop()
+    writer.lines.append(f"const uint32_t {result} = {mask} & mask_of({yes});")
+    writer.results(step, [f"({result} & {members}[l])"])
 
 
 def _matrices(writer: BlockWriter, step: WarpStep) -> None:

@@ -41,6 +41,7 @@ KINDS = {
     ("quantize_int8-registers", "float16"),
     ("quantize_fp8-registers", "float32"),
     ("quantize_fp8-plain", "float32"),
+    ("quantize_mxfp8-registers", "float16"),
     ("dequantize_fp8-wide", "float16"),
     ("bias_relu_dropout-wide", "float32"),
     ("rope-wide", "float16"),
@@ -48,9 +49,12 @@ KINDS = {
     ("layer_norm-staged", "float32"),
     ("gemm-tiled", "float32"),
     ("gather-int32", "float32"),
+    ("embedding-wide", "float16"),
+    ("topk-wide", "float32"),
     ("q4_0_gemv-fused", "float32"),
     ("q4_0_gemm-planar", "float16"),
     ("gemm-pipelined", "float16"),
+    ("kv_decode_paged-grouped", "float16"),
 }
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
 APPROXIMATE = 1e-5

@@ -55,6 +55,12 @@ FIELDS(b64, uint64_t, 64)
 static inline uint32_t popc_b32(uint32_t a) { return (uint32_t)__builtin_popcount(a); }
 static inline uint32_t popc_b64(uint64_t a) { return (uint32_t)__builtin_popcountll(a); }
 static inline uint32_t clz_b32(uint32_t a) { return a ? (uint32_t)__builtin_clz(a) : 32; }
+static inline uint64_t brev_b64(uint64_t a) {
+    uint64_t reversed = 0;
+    for (int bit = 0; bit < 64; ++bit) reversed |= (a >> bit & 1) << (63 - bit);
+    return reversed;
+}
+static inline uint32_t brev_b32(uint32_t a) { return (uint32_t)(brev_b64(a) >> 32); }
 static inline uint32_t clz_b64(uint64_t a) { return a ? (uint32_t)__builtin_clzll(a) : 64; }
 static inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {
     uint32_t out = 0;
