@@ -12,12 +12,12 @@
 //
 // strided_read with stride 0 is a broadcast: every thread asks for in[0], 1 sector a request, and s bytes are read.
 //
-// What bounds embedding, which looks up a model's tokens: memory, though a row of 128 to 512 bytes is no more than one to
-// four of its 128-byte lines, and its place is known only when its index has come. Versions:
+// What bounds embedding, which looks up a model's tokens: memory, though a row is short (128 to 512 bytes are one to
+// four lines of a cache), and its place is known only when its index has come. Versions:
 //   embedding_f32, _f16          4 or 2 bytes a lane, and a 64-bit division for each.
-//   embedding_f32x4, _f16x8      copy this one: 16 bytes a lane, so that a warp has several short rows at once, and four
-//                                rows a lane before it stores the first. Blocks are two-dimensional: (lanes of a row,
-//                                rows), at best as many lanes as the row has 16 bytes, 32 at most.
+//   embedding_f32x4, _f16x8      copy this one: 16 bytes a lane, so that a warp has several short rows at once, and a
+//                                lane loads of four rows before it stores the first. Blocks are two-dimensional:
+//                                (lanes of a row, rows), at best as many lanes as the row has 16 bytes, 32 at most.
 //
 // Any grid of one-dimensional blocks, any n, 0 included. Arrays must not overlap. `in` of strided_read and `out` of
 // strided_write hold (n - 1)*stride + 1 elements, `in` of misaligned n + offset. gather takes 32- or 64-bit indices
@@ -76,17 +76,27 @@ __device__ __forceinline__ void embed_by_row(V* out, const V* table, const int* 
         // Trick: the numbers of four rows, then a part of each, before the first is stored. A row's place in memory is
         // known a trip to memory late; four at a time share that trip and the next.
         long long source[ROWS_AHEAD];
+        const V* from[ROWS_AHEAD];
+        bool known[ROWS_AHEAD];
 #pragma unroll
         for (int k = 0; k < ROWS_AHEAD; ++k) source[k] = row + k * at_once < rows ? index[row + k * at_once] : -1;
+        // Trick: what is no row of the table is read from its first row and not used, and `__ldg` says that no store
+        // changes the table. Loads under conditions, or maybe stored to, would wait for one another.
+#pragma unroll
+        for (int k = 0; k < ROWS_AHEAD; ++k) {
+            known[k] = 0 <= source[k] && source[k] < length;
+            from[k] = table + (known[k] ? source[k] : 0) * cols;
+        }
 #pragma unroll 1
         for (long long c = threadIdx.x; c < cols; c += blockDim.x) {
             V part[ROWS_AHEAD] = {};
+            if (length > 0) {
+#pragma unroll
+                for (int k = 0; k < ROWS_AHEAD; ++k) part[k] = __ldg(from[k] + c);
+            }
 #pragma unroll
             for (int k = 0; k < ROWS_AHEAD; ++k)
-                if (0 <= source[k] && source[k] < length) part[k] = table[source[k] * cols + c];
-#pragma unroll
-            for (int k = 0; k < ROWS_AHEAD; ++k)
-                if (row + k * at_once < rows) out[(row + k * at_once) * cols + c] = part[k];
+                if (row + k * at_once < rows) out[(row + k * at_once) * cols + c] = known[k] ? part[k] : V{};
         }
     }
 }
@@ -105,6 +115,7 @@ __device__ __forceinline__ void embed_wide(T* out, const T* table, const int* in
 template <typename T>
 __device__ __forceinline__ void embed_plain(T* out, const T* table, const int* index, long long length,
                                             long long rows, long long cols) {
+#pragma unroll 1
     for (long long i = thread_index(); i < rows * cols; i += thread_count()) {
         const long long source = index[i / cols];
         out[i] = 0 <= source && source < length ? table[source * cols + i % cols] : T(0);

@@ -17,7 +17,9 @@
 // e4m3 is a sign, 4 bits of exponent (127 becomes 7) and 3 of mantissa; 0x7f is NaN, and there is no infinity. A row of
 // zeros has scale 0. A NaN is NaN in FP8, 0 in int8, and counts for no maximum; of a row with an infinity nothing is
 // left. MXFP8's scales are the exponent of a float, 0 to 254, and 255 is NaN, which a block with an infinity has; what
-// is larger than 448 after scaling becomes 448, as the specification has it. Any one-dimensional grid, blocks of whole warps, any sizes, 0 included.
+// is larger than 448 after scaling becomes 448, as the specification has it.
+//
+// Any one-dimensional grid, blocks of whole warps, any sizes, 0 included.
 //
 // Reference: Micikevicius et al., FP8 Formats for Deep Learning, https://arxiv.org/abs/2209.05433;
 // OCP Microscaling Formats (MX) Specification 1.0, section 6.3.

