@@ -40,6 +40,7 @@ _CAUSE = re.compile(r"\s+likely cause\s+(\S.*)")
 # `scale.cu:6: ` of a test's failure and of a fault, `scale.cu(6): error` of the compiler.
 _PLACE = re.compile(r"([^\s:;,()]+\.\w+)(?::(\d{1,9}): |\((\d{1,9})\): )")
 LONGEST_SEARCHED = 4000
+LONGEST_RULE = 255  # SARIF's limit of an id, as GitHub checks it
 _Place = tuple[str, int]
 _FileOf = Callable[[str, str], str | None]
 
@@ -138,7 +139,7 @@ def _results(run: RunDocument) -> Iterator[_Result]:
 
 
 def _judged(outcome: Outcome, level: Literal["error", "warning"], own: _Place, file_of: _FileOf) -> _Result:
-    rule, lines = outcome.reason_code, message_lines(outcome)
+    rule, lines = outcome.reason_code[:LONGEST_RULE], message_lines(outcome)
     found = next(filter(None, map(_AT.match, lines)), None)
     file = None if found is None else file_of(found[1], own[0])
     at = None if found is None or file is None else (file, int(found[2]))
