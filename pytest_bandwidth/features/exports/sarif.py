@@ -118,7 +118,7 @@ def _results(run: RunDocument) -> Iterator[_Result]:
     root = text(run.environment, "root") or ""
 
     def own(file: str, line: int | None) -> _Place:
-        return normpath(f"{root}/{file}").lstrip("/"), max(line or 1, 1)
+        return normpath(f"{root}/{file}").lstrip("/") or ".", max(line or 1, 1)
 
     for note in run.findings:
         if note.code == UNJUDGED:
@@ -134,7 +134,7 @@ def _results(run: RunDocument) -> Iterator[_Result]:
             yield _judged(outcome, level, place, file_of)
         for finding in outcome.findings:
             if finding.get("level") == NOTE:
-                code, said = finding.get("code", NOTE), one_line(finding.get("text", ""), 500)
+                code, said = finding.get("code", NOTE)[:LONGEST_RULE], one_line(finding.get("text", ""), 500)
                 yield _Result(code, code.replace("-", " "), _TROUBLESHOOTING, "note", said, outcome.key, place)
 
 
