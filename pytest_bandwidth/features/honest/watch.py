@@ -52,7 +52,7 @@ FEWEST_COMPARED = 4
 # Then so many runs show what is kept from the call before: with changed inputs, the first ones, and either as drawn.
 MIXED_TRIALS = 8
 # To look at samples takes this share of the measurement's time at most, after the first ones.
-LOOKING_SHARE, ALWAYS_LOOKED_AT = 0.1, 6
+LOOKING_SHARE, ALWAYS_LOOKED_AT = 0.08, 6
 # So many numbers are not the same twice by chance, where other values of an input are changed.
 LARGE_RESULT = 64
 # What is wrong after a sample and right so much later was done by a thread, or on a stream, that nobody waited for.
@@ -62,7 +62,7 @@ LOOK_AT_CLOCK = 9
 DISABLED = "disabled"
 NO_ARRAY = "found no array of numbers that the work writes or returns"
 # Trials after the samples take so long, or this share of the time of the rounds, with one of each kind at least.
-TRIAL_SECONDS, TRIAL_SHARE = 0.04, 0.02
+TRIAL_SECONDS, TRIAL_SHARE = 0.02, 0.02
 
 
 @dataclass(slots=True)

@@ -278,8 +278,9 @@ def test_what_is_unusable_is_said_in_a_line(tmp_path, monkeypatch, command, refe
     answer = command("arena", "ref.py", "ref.py", *arguments, "--device=cpu", "--max-time=0.1")
     assert answer.status == 2
     assert answer.out == ""
-    assert said in answer.err
-    assert answer.err.count("\n") == 1
+    # Beside a test that measures it says, too, that it waits for it.
+    (line,) = (line for line in answer.err.splitlines() if " waits for process " not in line)
+    assert said in line
 
 
 def test_an_array_that_is_read_must_not_be_written(tmp_path, monkeypatch, command):
