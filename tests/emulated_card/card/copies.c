@@ -64,7 +64,7 @@ static int run_copy(card_work *work, card_stream *stream, double start_ns, doubl
         if (!fills) sum.bus_bytes += bus;
     }
     *end_ns = start_ns + card_copy_ns(&settings->model, &settings->pace, &sum.dram, sum.l2_bytes, sum.bus_bytes);
-    card_activity_note(this->item_bytes ? CARD_MEMSET : CARD_MEMCPY, NULL, stream, start_ns, *end_ns);
+    card_activity_note(fills ? CARD_MEMSET : CARD_MEMCPY, NULL, stream, start_ns, *end_ns);
     card_publish_work(stream->device);
     return 0;
 }
