@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from emulated_card.elf import DYNSYM, symbols
-from emulated_card.kernels.build import NoCompiler, cache_folder, compiler
+from emulated_card.kernels.build import cache_folder, compiler
 
 SOURCES = Path(__file__).parent / "card"
 NVML_SOURCES = ("nvml.c", "nvml_processes.c")
@@ -20,7 +20,7 @@ FLAGS = ("-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-Wall", "-Wextra", "-W
 
 
 def built_libraries() -> Path:
-    """Return the folder of the libraries, built if need be. Raises NoCompiler, ModuleNotFoundError."""
+    """Return the folder of the libraries, built if need be. Raises NoCompiler, ModuleNotFoundError, RuntimeError."""
     sources = [Path(__file__), *sorted(SOURCES.rglob("*.[ch]"))]
     others = _cublas_not_done()
     digest = hashlib.sha256(repr((compiler(), FLAGS, others)).encode())
