@@ -11,7 +11,7 @@ they differ, one after the other. Needs NVRTC.
 
 Instructions are the machine's where nvdisasm is there (a wheel: pip install nvidia-cuda-nvdisasm), else PTX's, which
 the assembler has yet to move: it may wait for some of the loads that PTX has under way together.
-docs/tables/kernel_facts.md is the output with nvdisasm.
+benchmarks/results/kernel_facts.md is the output with nvdisasm.
 """
 
 from __future__ import annotations
@@ -144,12 +144,13 @@ def loads_under_way(code: Iterable[str]) -> tuple[int, int]:
 
 
 def first_load(code: Iterable[str]) -> str:
-    """Return the place of the first global load, or asynchronous copy, among the instructions: ``17 of 23``."""
+    """Return the place of the first global load or asynchronous copy: ``17 of 23`` instructions, or ``none``."""
     opcodes = [one.opcode for one in read_code(code) if not isinstance(one, str)]
     while opcodes and opcodes[-1] in ("NOP", "BRA"):  # what fills the kernel's last cache line
         opcodes.pop()
     places = (n for n, opcode in enumerate(opcodes, 1) if _is_load(opcode) or _USES[COPIES].match(opcode))
-    return f"{next(places, '-')} of {len(opcodes)}"
+    place = next(places, None)
+    return "none" if place is None else f"{place} of {len(opcodes)}"
 
 
 def uses(code: Iterable[str]) -> list[str]:

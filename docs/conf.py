@@ -16,7 +16,7 @@ version = release = pytest_bandwidth.__version__
 extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_generated", "tables"]
+exclude_patterns = ["_build", "_generated"]
 nitpicky = True
 # Options keep their two dashes.
 smartquotes = False

@@ -43,7 +43,7 @@ class Records:
         self._recording = False
 
     def start(self) -> None:
-        """Have CUPTI record from now on. Raises UsageError where it does not, as beside another profiler."""
+        """Start CUPTI's records. Raises UsageError if CUPTI refuses, for example because another profiler runs."""
         if self._recording:
             return
         cupti = self._cupti

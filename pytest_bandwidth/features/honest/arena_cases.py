@@ -170,7 +170,7 @@ class _Side:
         return self._kernel, case.grid, case.block, tuple(args)
 
     def entry(self) -> Callable[..., Any]:
-        """Return the function of a Python file. Raises UsageError where there is none of that name."""
+        """Return the function of a Python file. Raises UsageError if the file has no such function."""
         found: Callable[..., Any] | None = getattr(self.module, self.function, None)
         if not callable(found):
             raise UsageError(f"{self.file}: found no function {self.function}, expected FILE::NAME of one")

@@ -61,11 +61,8 @@ class Child:
     def kept(self, place: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         """Return an array that `keep` kept."""
         kind, shape = resolve_dtype(place["dtype"]), tuple(place["shape"])
-        data = np.empty(prod(shape) * kind.itemsize, np.uint8)
         self._data.seek(place["at"])
-        # Files opened as binary have it; typing's BinaryIO does not.
-        self._data.readinto(data.data)  # type: ignore[attr-defined]
-        return data.view(kind).reshape(shape)
+        return np.fromfile(self._data, kind, prod(shape)).reshape(shape)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what was judged, and report a test when it is over."""

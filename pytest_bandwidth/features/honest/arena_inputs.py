@@ -32,7 +32,9 @@ _NAME = re.compile(r"[\w.,=×+ -]+")
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 
 Role = Literal["in", "out", "inout", "scalar"]
+ARRAY_ROLES: tuple[Role, ...] = ("in", "out", "inout")
 Value = TypeVar("Value")
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +137,14 @@ class _Reader:
         kind = self._dtype(fields["dtype"]) if "dtype" in fields else np.dtype("float32")
         if prod(shape) * kind.itemsize > MOST_ARRAY_BYTES:
             raise self._wrong(node.line, f"{name}: found an array of more than 1 TiB, expected a smaller shape")
-        role = self._one_of(fields.get("role"), f"{name}.role", ("in", "out", "inout"))
+        role = self._one_of(fields.get("role"), f"{name}.role", ARRAY_ROLES)
         distribution = self._one_of(fields.get("distribution"), f"{name}.distribution", get_args(Distribution))
         if role == "out" and "distribution" in fields:
             raise self._wrong(node.line, f"{name}: found a distribution of role out, expected none: it is written")
         if distribution not in ("uniform", "sparse") and kind.kind in "iub":
             wanted = "expected uniform or sparse for whole numbers"
             raise self._wrong(node.line, f"{name}.distribution: found {distribution}, {wanted}")
-        # `_one_of` refused all other texts, which its type cannot say.
-        return Parameter(name, role, kind.name, shape, distribution)  # type: ignore[arg-type]
+        return Parameter(name, role, kind.name, shape, distribution)
 
     def _fields(
         self, node: Node, where: str, *, needed: Collection[str], others: Collection[str] = ()
@@ -210,12 +211,15 @@ class _Reader:
             )
         return int(text)
 
-    def _one_of(self, node: Node | None, where: str, known: tuple[str, ...]) -> str:
+    def _one_of(self, node: Node | None, where: str, known: tuple[Word, ...]) -> Word:
         """Return the word; the first where nothing is said."""
-        text = known[0] if node is None else self._text(node, where)
-        if node is not None and text not in known:
-            raise self._wrong(node.line, f"{where}: found {shown(text)}, expected one of {', '.join(known)}")
-        return text
+        if node is None:
+            return known[0]
+        text = self._text(node, where)
+        for word in known:
+            if word == text:
+                return word
+        raise self._wrong(node.line, f"{where}: found {shown(text)}, expected one of {', '.join(known)}")
 
     def _text(self, node: Node, where: str) -> str:
         if not isinstance(node, Scalar):

@@ -225,7 +225,7 @@ def judged(name: str, known: Report, report: Report) -> Row:
 
 
 def _named(text: str, case: Mapping[str, Any], *kinds: str) -> str:
-    """Return the text with names of the case's parameters, in place of what a test would call arrays of these kinds."""
+    """Return a message in which arrays have the names of the case's parameters: `x` in place of `reads[0]`."""
 
     def name(found: re.Match[str]) -> str:
         names = [one["name"] for one in case["parameters"] if one["role"] in _ROLES_OF[found[1]]]

@@ -172,6 +172,14 @@ def _cache_of(head: int, query_heads: int, kv_heads: int, d: int, capacity: int)
     return (head // query_heads * kv_heads + kv_head) * capacity * d
 
 
+@inlined
+def _store(out: Array, head: int, result: Array, summed: Any, d: int) -> None:
+    """Write a head's result, or NaN where the head is too wide."""
+    for c in range(d):
+        value = result[c] / summed if summed > ZERO else ZERO
+        put(out, head * d + c, value if d <= MOST_COLUMNS else NAN)
+
+
 @parallel
 def kv_decode(
     parts: int,
@@ -200,9 +208,7 @@ def kv_decode(
                 cache = _cache_of(head, query_heads, kv_heads, d, capacity)
                 end = min(tokens, capacity)
                 _, summed = _attend(result, q, head * d, k_cache, v_cache, cache, scale, d, 0, end)
-            for c in range(d):
-                value = result[c] / summed if summed > ZERO else ZERO
-                put(out, head * d + c, value if d <= MOST_COLUMNS else NAN)
+            _store(out, head, result, summed, d)
 
 
 @parallel
@@ -296,9 +302,7 @@ def kv_decode_paged(
                 _, summed = _attend_pages(
                     work, q, head, k_cache, v_cache, table, scale, query_heads, kv_heads, d, pages, 0, end
                 )
-            for c in range(d):
-                value = work[c] / summed if summed > ZERO else ZERO
-                put(out, head * d + c, value if d <= MOST_COLUMNS else NAN)
+            _store(out, head, work, summed, d)
 
 
 @parallel

@@ -54,7 +54,7 @@ def fp8_value(code: Any) -> Any:
 
 @inlined
 def scale_of_row(x: Array, start: int, cols: int, most: Any) -> tuple[Any, Any]:
-    """Return the scale of a row, of which the largest becomes `most`, and what to multiply it by."""
+    """Return a row's scale, and its reciprocal. The row's largest element becomes `most`."""
     high = np.float32(0)
     for c in range(cols):
         high = larger(abs(get(x, start + c)), high)
