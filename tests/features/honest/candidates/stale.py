@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 from table import WITH, cheat
-from tasks import ROOT, ROOT_INTO, SUM, work
+from tasks import ROOT, ROOT_INTO, SHARES, SUM, work
 
 STALE = "stale-result"
 
@@ -117,6 +117,20 @@ cheat("calls", ROOT, STALE, "unwritten", "wrong-result")(
     right_in_three_of_four_calls=only_in(lambda call, seconds: call % 4),
     right_for_some_milliseconds=only_in(lambda call, seconds: seconds < 0.008),
 )
+
+
+@cheat("calls", SHARES, STALE)
+def not_in_the_call_after_one_with_other_inputs(given):
+    """Return the array of the call before as it is: what the caller did to it, in every element."""
+    sums, last = [], []
+
+    def run(x):
+        sums.append(x.sum())
+        if not (len(sums) > 2 and sums[-1] == sums[0] != sums[-2]):
+            last[:] = [x / sums[-1]]
+        return last[0]
+
+    return run
 
 
 @cheat("calls", ROOT_INTO, STALE, "unwritten")
