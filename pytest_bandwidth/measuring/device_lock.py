@@ -86,19 +86,16 @@ class DeviceLock:
 
         on_wait, on_long_wait: get the holder in words, at once and after LONG_WAIT_SECONDS, once a wait.
         """
-        if not self._is_needed:
+        if not self._is_needed or self._lock.is_locked:  # the head of the line waits for this very process
             yield
             return
         begun, untold = time.monotonic(), [(0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait)]
         try:
-            if self._lock.is_locked:  # the head of the line waits for this very process
-                self._lock.acquire()
-            else:
-                self._wait_for(self._line, begun, untold)
-                try:
-                    self._wait_for(self._lock, begun, untold)
-                finally:
-                    self._line.release()
+            self._wait_for(self._line, begun, untold)
+            try:
+                self._wait_for(self._lock, begun, untold)
+            finally:
+                self._line.release()
         except Timeout:
             raise DeviceUnavailable(
                 f"{self._device} was not free for {self._timeout_seconds:.0f} s and is being measured by "

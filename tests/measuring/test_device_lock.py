@@ -115,6 +115,23 @@ def test_who_waits_comes_before_who_had_it():
         waiter.communicate()
 
 
+def test_it_is_held_and_named_until_the_outer_hold_ends_though_another_process_waits():
+    lock = DeviceLock(DEVICE, 0.3)
+    with lock.held():
+        waiter = started()
+        try:
+            wait_until_in_line()
+            for _ in range(2):
+                with lock.held():
+                    pass
+                (holder,) = lock_folder().glob("*.holder")
+                assert f'"pid": {os.getpid()}' in holder.read_text()
+                assert waiter.poll() is None
+        finally:
+            waiter.kill()
+            waiter.communicate()
+
+
 def wait_until_in_line():
     """Until another process stands in the line of the one device that is held."""
     (line,) = lock_folder().glob("*.line")

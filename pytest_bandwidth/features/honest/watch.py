@@ -50,7 +50,8 @@ FEWEST_CHANGES = 6
 KINDS_COMPARED = ("one", "all", *KINDS)
 FEWEST_COMPARED = 4
 # Then so many runs show what is kept from the call before: with changed inputs, the first ones, and either as drawn.
-MIXED_TRIALS = 8
+# With changed inputs after the first ones a run shows nothing of that: it is drawn once in four times.
+MIXED_TRIALS, CHANGED_AFTER_PLAIN = 12, 0.25
 # To look at samples takes this share of the measurement's time at most, after the first ones.
 LOOKING_SHARE, ALWAYS_LOOKED_AT = 0.08, 6
 # So many numbers are not the same twice by chance, where other values of an input are changed.
@@ -549,9 +550,12 @@ class WorkWatch(Watch):
                 told += ": it is kept from an earlier call, or does not depend on it"
                 state.refute("stale-result", f"{told}; where that is right, give check= a reference")
         if not counts_only:
+            plain = True
             for turn in range(MIXED_TRIALS):
                 if state.finding is None and (turn < 2 or time.monotonic() < until):
-                    self._trial(place, workload, plain=bool(turn if turn < 2 else self._generator.integers(2)))
+                    plain_share = 1 - CHANGED_AFTER_PLAIN if plain else 0.5
+                    plain = turn == 1 or (turn > 1 and bool(self._generator.random() < plain_share))
+                    self._trial(place, workload, plain=plain)
             self._move(state, workload)
         self._look_at_inputs(state)
         self._look_at_clock(state)

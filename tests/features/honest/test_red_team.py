@@ -9,7 +9,7 @@ from red_team import SHORT, lay_out, unexpected
 pytestmark = pytest.mark.processes
 
 
-ON_HOST = ("inputs", "later", "partial_work", "right", "right_compiled", "stale", "tampering")
+ON_HOST = ("calls", "inputs", "later", "partial_work", "right", "right_compiled", "stale", "tampering")
 
 
 @pytest.mark.parametrize(("device", "modules"), [("cpu", ON_HOST), ("traffic", ("kernels",))])
