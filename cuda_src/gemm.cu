@@ -11,18 +11,25 @@
 //   gemm_blocked     (mk*ceil(n/64) + kn*ceil(m/64))*s     64x64 of C, a thread computes 4x4 in registers, so that each
 //                                                          value read from shared memory serves four multiply-adds
 //   gemm_pipelined   (mk*ceil(n/128) + kn*ceil(m/128))*s   128x128 of C; the next tiles load while these are multiplied
+//   gemm_split_k     as pipelined, and 4*splits*mn by      as pipelined, but a block takes a part of k, and leaves
+//   + _combine       _combine                              sums in float, which a second launch adds
 //
-// Copy gemm_pipelined. What the others do wrong: naive waits for two loads per multiply-add. Tiled and blocked wait for
-// each tile before they multiply it, and for all warps twice a tile; they read single elements, and convert halves to
-// float, for which a multiprocessor does one multiply-add a lane and clock, where tensor cores do many. Products with
-// few rows make fewer tiles than a GPU has multiprocessors in each version: those need k split over blocks, too.
+// Copy gemm_pipelined; copy gemm_split_k where C has fewer tiles than the GPU multiprocessors, as those of one token or
+// a short prompt. There pipelined leaves most of the GPU idle while a few blocks walk all of k. Give split_k as many
+// splits as make a block for each multiprocessor, multiprocessors / tiles, but each at least 64 columns of A, which its
+// pipeline has under way. Sums are added in order, not by atomics: the result is the same in every run.
+//
+// What the others do wrong: naive waits for two loads per multiply-add. Tiled and blocked wait for each tile before
+// they multiply it, and for all warps twice a tile; they read single elements, and convert halves to float, for which a
+// multiprocessor does one multiply-add a lane and clock, where tensor cores do many.
 //   _f32   8x8 of C in a thread's registers: 64 multiply-adds for four 16-byte reads of shared memory.
 //   _f16, _bf16   tensor cores (mma.sync), operands by cp.async and ldmatrix. bf16 needs sm_80; before it, and on AMD,
 //          these compute as gemm_blocked does. Hopper's full rate needs wgmma, which no other GPU has.
 //
-// Any two-dimensional grid. Blocks of (32, 8) threads for naive and tiled, (16, 16) for the others; any shape: parts of
-// a tile outside the matrices count as zeros, and are neither read nor written. Where rows are no multiple of 16 bytes,
-// pipelined reads single elements: pad them. Halves: sums in float, one rounding at the end.
+// Any two-dimensional grid; of split_k the third dimension is the split; of combine any one-dimensional grid and block.
+// Blocks of (32, 8) threads for naive and tiled, (16, 16) for the others; any shape: parts of a tile outside the
+// matrices count as zeros, and are neither read nor written. Where rows are no multiple of 16 bytes, pipelined and
+// split_k read single elements: pad them. Halves: sums in float, one rounding at the end.
 //
 // Reference: CUDA C++ Programming Guide, "Shared Memory"; Boehm, How to Optimize a CUDA Matmul Kernel,
 // https://siboehm.com/articles/22/CUDA-MMM; PTX ISA, "Matrix fragments for mma.m16n8k16"; CUTLASS, docs/efficient_gemm.
@@ -99,8 +106,10 @@ static constexpr int BLOCKED_DEPTH = 16;  // columns of A and rows of B per step
 static constexpr int PER_THREAD = 4;      // rows and columns of C per thread
 static constexpr int THREADS = (BLOCKED_TILE / PER_THREAD) * (BLOCKED_TILE / PER_THREAD);
 
-template <typename T>
-__device__ __forceinline__ void gemm_blocked(T* c, const T* a, const T* b, long long m, long long n, long long k) {
+// Columns begin to end - 1 of A, and as many rows of B: all of them, or a part of what is summed.
+template <typename Out, typename T>
+__device__ __forceinline__ void gemm_blocked(Out* c, const T* a, const T* b, long long m, long long n, long long k,
+                                             long long begin, long long end) {
     // A's tile lies transposed, so that a thread's four rows are neighbours; the padding spreads its stores over banks.
     __shared__ __align__(16) float a_tile[BLOCKED_DEPTH][BLOCKED_TILE + PER_THREAD];
     __shared__ __align__(16) float b_tile[BLOCKED_DEPTH][BLOCKED_TILE];
@@ -110,12 +119,13 @@ __device__ __forceinline__ void gemm_blocked(T* c, const T* a, const T* b, long 
         for (long long col0 = blockIdx.x * (long long)BLOCKED_TILE; col0 < n;
              col0 += gridDim.x * (long long)BLOCKED_TILE) {
             float sum[PER_THREAD][PER_THREAD] = {};
-            for (long long k0 = 0; k0 < k; k0 += BLOCKED_DEPTH) {
+            for (long long k0 = begin; k0 < end; k0 += BLOCKED_DEPTH) {
 #pragma unroll
                 for (int e = thread; e < BLOCKED_TILE * BLOCKED_DEPTH; e += THREADS) {
                     int a_row = e / BLOCKED_DEPTH, a_col = e % BLOCKED_DEPTH;
                     int b_row = e / BLOCKED_TILE, b_col = e % BLOCKED_TILE;
-                    bool a_inside = row0 + a_row < m && k0 + a_col < k, b_inside = k0 + b_row < k && col0 + b_col < n;
+                    bool a_inside = row0 + a_row < m && k0 + a_col < end;
+                    bool b_inside = k0 + b_row < end && col0 + b_col < n;
                     a_tile[a_col][a_row] = a_inside ? static_cast<float>(a[(row0 + a_row) * k + k0 + a_col]) : 0.0f;
                     b_tile[b_row][b_col] = b_inside ? static_cast<float>(b[(k0 + b_row) * n + col0 + b_col]) : 0.0f;
                 }
@@ -139,7 +149,7 @@ __device__ __forceinline__ void gemm_blocked(T* c, const T* a, const T* b, long 
 #pragma unroll
                 for (int s = 0; s < PER_THREAD; ++s) {
                     long long row = row0 + row_in_tile + r, col = col0 + col_in_tile + s;
-                    if (row < m && col < n) c[row * n + col] = static_cast<T>(sum[r][s]);
+                    if (row < m && col < n) c[row * n + col] = static_cast<Out>(sum[r][s]);
                 }
             }
         }
@@ -157,7 +167,7 @@ __device__ __forceinline__ int within(long long left, int most) {
 
 // Whether 16 bytes can be read at once: at the start of every row.
 template <typename T>
-__device__ __forceinline__ bool aligned(const T* c, const T* a, const T* b, long long n, long long k) {
+__device__ __forceinline__ bool aligned(const void* c, const T* a, const T* b, long long n, long long k) {
     unsigned long long all = reinterpret_cast<unsigned long long>(c) | reinterpret_cast<unsigned long long>(a) |
                              reinterpret_cast<unsigned long long>(b);
     return (all | n * sizeof(T) | k * sizeof(T)) % 16 == 0;
@@ -215,13 +225,13 @@ struct F32Tiles {
 
 template <bool ALIGNED>
 __device__ __forceinline__ void pipelined(F32Tiles& tiles, float* c, const float* a, const float* b, long long m,
-                                          long long n, long long k) {
+                                          long long n, long long k, long long begin, long long end) {
     const int x = threadIdx.x, y = threadIdx.y, thread = y * 16 + x, lane = thread % 32, warp = thread / 32;
     for (long long row0 = blockIdx.y * (long long)WIDE_TILE; row0 < m; row0 += gridDim.y * (long long)WIDE_TILE) {
         for (long long col0 = blockIdx.x * (long long)WIDE_TILE; col0 < n; col0 += gridDim.x * (long long)WIDE_TILE) {
             const int rows = within(m - row0, WIDE_TILE), cols = within(n - col0, WIDE_TILE);
             auto load = [&](long long k0, int buffer) {
-                const int depth = within(k - k0, F32_DEPTH);
+                const int depth = within(end - k0, F32_DEPTH);
                 const int a_row = 16 * warp + lane / 8, a_col = lane % 8;
                 const float* a_from = a + (row0 + a_row) * k + k0 + a_col;
 #pragma unroll 1
@@ -242,14 +252,14 @@ __device__ __forceinline__ void pipelined(F32Tiles& tiles, float* c, const float
             };
             // A thread's 8x8 are four squares of 4x4, half a tile apart: neighbours then read neighbouring 16 bytes.
             float sum[8][8] = {};
-            load(0, 0);
+            load(begin, 0);
             int buffer = 0;
-            for (long long k0 = 0; k0 < k; k0 += F32_DEPTH, buffer ^= 1) {
+            for (long long k0 = begin; k0 < end; k0 += F32_DEPTH, buffer ^= 1) {
                 // Trick: the next tiles are on their way while these are multiplied. With two buffers one barrier a
                 // step is enough, since nobody reads the one that is written.
                 wait_for_stage<0>();
                 __syncthreads();
-                if (k0 + F32_DEPTH < k) load(k0 + F32_DEPTH, buffer ^ 1);
+                if (k0 + F32_DEPTH < end) load(k0 + F32_DEPTH, buffer ^ 1);
 #pragma unroll
                 for (int i = 0; i < F32_DEPTH; ++i) {
                     float of_a[8], of_b[8];
@@ -353,24 +363,79 @@ __device__ __forceinline__ void fill(uint4* to, const T* from, int inside) {
                 i < inside ? reinterpret_cast<const unsigned short*>(from)[i] : 0;
 }
 
-// tiles: of A and B, a stage after the other; at the end, of C.
+// The block's 128x128 of C, of which a warp has 64x32 in registers. Trick: they go through shared memory, so that 16
+// lanes write 256 bytes of a row.
 template <bool ALIGNED, typename T>
-__device__ __forceinline__ void tensor(uint4* tiles, T* c, const T* a, const T* b, long long m, long long n,
-                                       long long k) {
+__device__ __forceinline__ void store(uint4* tiles, T* c, const float (&sum)[4][4][4], int warp_row, int warp_col,
+                                      long long row0, long long col0, long long m, long long n) {
+    const int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32;
+    T* staged = reinterpret_cast<T*>(tiles);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                int row = warp_row + 16 * i + 8 * half + lane / 4, col = warp_col + 8 * j + lane % 4 * 2;
+                struct alignas(4) {
+                    T first, second;
+                } pair = {static_cast<T>(sum[i][j][2 * half]), static_cast<T>(sum[i][j][2 * half + 1])};
+                *reinterpret_cast<decltype(pair)*>(staged + row * C_PITCH * CHUNK + col) = pair;
+            }
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = thread; i < WIDE_TILE * B_CHUNKS; i += WIDE_THREADS) {
+        long long row = row0 + i / B_CHUNKS, col = col0 + i % B_CHUNKS * CHUNK;
+        int place = i / B_CHUNKS * C_PITCH + i % B_CHUNKS;
+        if (ALIGNED && row < m && col < n) *reinterpret_cast<uint4*>(c + row * n + col) = tiles[place];
+        for (int s = 0; s < CHUNK; ++s)
+            if (!ALIGNED && row < m && col + s < n) c[row * n + col + s] = staged[place * CHUNK + s];
+    }
+    __syncthreads();  // before the next tiles overwrite these
+}
+
+// Floats, for which shared memory has no room, go as they are: four lanes write 32 bytes, a whole sector.
+template <bool ALIGNED>
+__device__ __forceinline__ void store(uint4*, float* c, const float (&sum)[4][4][4], int warp_row, int warp_col,
+                                      long long row0, long long col0, long long m, long long n) {
+    const int lane = (threadIdx.y * 16 + threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const long long row = row0 + warp_row + 8 * i + lane / 4;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const long long col = col0 + warp_col + 8 * j + lane % 4 * 2;
+            const float of_lane[2] = {sum[i / 2][j][i % 2 * 2], sum[i / 2][j][i % 2 * 2 + 1]};
+            const long long at = row * n + col;
+            if (ALIGNED && row < m && col < n)
+                reinterpret_cast<float2*>(c)[at / 2] = make_float2(of_lane[0], of_lane[1]);
+#pragma unroll
+            for (int s = 0; s < 2; ++s)
+                if (!ALIGNED && row < m && col + s < n) c[at + s] = of_lane[s];
+        }
+    }
+}
+
+// tiles: of A and B, a stage after the other; at the end, of C.
+template <bool ALIGNED, typename Out, typename T>
+__device__ __forceinline__ void tensor(uint4* tiles, Out* c, const T* a, const T* b, long long m, long long n,
+                                       long long k, long long begin, long long end) {
     const int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32, warp = thread / 32;
     // Of 128x128, a warp computes 64x32: four by four of what an instruction does.
     const int warp_row = warp / 4 * 64, warp_col = warp % 4 * 32;
     const int a_from_row = thread / A_CHUNKS, a_from = thread % A_CHUNKS;
     const int b_from_row = thread / B_CHUNKS, b_from = thread % B_CHUNKS;
-    const int steps = static_cast<int>((k + HALF_DEPTH - 1) / HALF_DEPTH);
+    const int steps = static_cast<int>((end - begin + HALF_DEPTH - 1) / HALF_DEPTH);
     for (long long row0 = blockIdx.y * (long long)WIDE_TILE; row0 < m; row0 += gridDim.y * (long long)WIDE_TILE) {
         for (long long col0 = blockIdx.x * (long long)WIDE_TILE; col0 < n; col0 += gridDim.x * (long long)WIDE_TILE) {
-            const T* a_next = a + (row0 + a_from_row) * k + a_from * CHUNK;
-            const T* b_next = b + b_from_row * n + col0 + b_from * CHUNK;
+            const T* a_next = a + (row0 + a_from_row) * k + begin + a_from * CHUNK;
+            const T* b_next = b + (begin + b_from_row) * n + col0 + b_from * CHUNK;
             const int rows = within(m - row0, WIDE_TILE) - a_from_row;
             const int cols = within(n - col0, WIDE_TILE) - b_from * CHUNK;
             auto load = [&](int step, uint4* stage) {
-                const int depth = within(k - static_cast<long long>(step) * HALF_DEPTH, HALF_DEPTH);
+                const int depth = within(end - begin - static_cast<long long>(step) * HALF_DEPTH, HALF_DEPTH);
                 if (depth > 0) {
 #pragma unroll
                     for (int i = 0; i < 2; ++i) {
@@ -408,59 +473,94 @@ __device__ __forceinline__ void tensor(uint4* tiles, T* c, const T* a, const T* 
 #pragma unroll
                         for (int j = 0; j < 4; ++j) {
                             const unsigned int of_columns[2] = {of_b[j / 2][j % 2 * 2], of_b[j / 2][j % 2 * 2 + 1]};
-                            multiply(sum[i][j], of_a[i], of_columns, c);
+                            multiply(sum[i][j], of_a[i], of_columns, a);
                         }
                     }
                 }
                 stage = stage == tiles + (STAGES - 1) * STAGE ? tiles : stage + STAGE;
             }
-            // Trick: C goes through shared memory, so that 16 lanes write 256 bytes of a row.
             wait_for_stage<0>();
             __syncthreads();
-            T* staged = reinterpret_cast<T*>(tiles);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        int row = warp_row + 16 * i + 8 * half + lane / 4, col = warp_col + 8 * j + lane % 4 * 2;
-                        struct alignas(4) {
-                            T first, second;
-                        } pair = {static_cast<T>(sum[i][j][2 * half]), static_cast<T>(sum[i][j][2 * half + 1])};
-                        *reinterpret_cast<decltype(pair)*>(staged + row * C_PITCH * CHUNK + col) = pair;
-                    }
-                }
-            }
-            __syncthreads();
-#pragma unroll
-            for (int i = thread; i < WIDE_TILE * B_CHUNKS; i += WIDE_THREADS) {
-                long long row = row0 + i / B_CHUNKS, col = col0 + i % B_CHUNKS * CHUNK;
-                int place = i / B_CHUNKS * C_PITCH + i % B_CHUNKS;
-                if (ALIGNED && row < m && col < n) *reinterpret_cast<uint4*>(c + row * n + col) = tiles[place];
-                for (int s = 0; s < CHUNK; ++s)
-                    if (!ALIGNED && row < m && col + s < n) c[row * n + col + s] = staged[place * CHUNK + s];
-            }
-            __syncthreads();  // before the next tiles overwrite these
+            store<ALIGNED>(tiles, c, sum, warp_row, warp_col, row0, col0, m, n);
         }
     }
 }
 
 #endif
 
-template <int LEAST_ARCH, typename T>
-__device__ __forceinline__ void tensor_or_blocked(T* c, const T* a, const T* b, long long m, long long n, long long k) {
+template <int LEAST_ARCH, typename Out, typename T>
+__device__ __forceinline__ void product(Out* c, const T* a, const T* b, long long m, long long n, long long k,
+                                        long long begin, long long end) {
 #if defined(__CUDA_ARCH__)
     if (__CUDA_ARCH__ >= LEAST_ARCH) {
         __shared__ uint4 tiles[STAGES * STAGE];
         if (aligned(c, a, b, n, k))
-            tensor<true>(tiles, c, a, b, m, n, k);
+            tensor<true>(tiles, c, a, b, m, n, k, begin, end);
         else
-            tensor<false>(tiles, c, a, b, m, n, k);
+            tensor<false>(tiles, c, a, b, m, n, k, begin, end);
         return;
     }
 #endif
-    gemm_blocked(c, a, b, m, n, k);
+    gemm_blocked(c, a, b, m, n, k, begin, end);
+}
+template <int>
+__device__ __forceinline__ void product(float* c, const float* a, const float* b, long long m, long long n,
+                                        long long k, long long begin, long long end) {
+    __shared__ __align__(16) F32Tiles tiles;
+    if (aligned(c, a, b, n, k))
+        pipelined<true>(tiles, c, a, b, m, n, k, begin, end);
+    else
+        pipelined<false>(tiles, c, a, b, m, n, k, begin, end);
+}
+
+// ---- split_k --------------------------------------------------------------------------------------------------------
+
+static constexpr int SPLIT_STEP = 32;  // a split has whole steps of a pipeline; rows of whole 16 bytes stay aligned
+
+// sums (splits, m, n)
+template <int LEAST_ARCH, typename T>
+__device__ __forceinline__ void split_product(float* sums, const T* a, const T* b, long long m, long long n,
+                                              long long k, long long splits) {
+    const long long together = splits * SPLIT_STEP, per_split = (k + together - 1) / together * SPLIT_STEP;
+    for (long long split = blockIdx.z; split < splits; split += gridDim.z) {
+        const long long begin = split * per_split < k ? split * per_split : k;
+        const long long end = begin + per_split < k ? begin + per_split : k;
+        product<LEAST_ARCH>(sums + split * m * n, a, b, m, n, k, begin, end);
+    }
+}
+
+template <int WIDTH, typename T>
+struct alignas(WIDTH * sizeof(T)) Lanes {
+    T lane[WIDTH];
+};
+
+template <int WIDTH, typename T>
+__device__ __forceinline__ void add_splits(T* c, const float* sums, long long count, long long splits) {
+    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count / WIDTH;
+         i += gridDim.x * (long long)blockDim.x) {
+        const auto* next = reinterpret_cast<const Lanes<WIDTH, float>*>(sums) + i;
+        float sum[WIDTH] = {};
+#pragma unroll 4
+        for (long long split = 0; split < splits; ++split, next += count / WIDTH) {
+            const Lanes<WIDTH, float> part = *next;
+#pragma unroll
+            for (int e = 0; e < WIDTH; ++e) sum[e] += part.lane[e];
+        }
+        Lanes<WIDTH, T> all;
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) all.lane[e] = static_cast<T>(sum[e]);
+        reinterpret_cast<Lanes<WIDTH, T>*>(c)[i] = all;
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void combine(T* c, const float* sums, long long m, long long n, long long splits) {
+    const bool is_aligned = reinterpret_cast<unsigned long long>(c) % sizeof(Lanes<4, T>) == 0 &&
+                            reinterpret_cast<unsigned long long>(sums) % 16 == 0 && m * n % 4 == 0;
+    if (is_aligned)
+        add_splits<4>(c, sums, m * n, splits);
+    else
+        add_splits<1>(c, sums, m * n, splits);
 }
 
 extern "C" __global__ void gemm_naive_f32(float* __restrict__ c, const float* __restrict__ a,
@@ -481,11 +581,11 @@ extern "C" __global__ void gemm_tiled_f16(__half* __restrict__ c, const __half* 
 }
 extern "C" __global__ void gemm_blocked_f32(float* __restrict__ c, const float* __restrict__ a,
                                             const float* __restrict__ b, long long m, long long n, long long k) {
-    gemm_blocked(c, a, b, m, n, k);
+    gemm_blocked(c, a, b, m, n, k, 0, k);
 }
 extern "C" __global__ void gemm_blocked_f16(__half* __restrict__ c, const __half* __restrict__ a,
                                             const __half* __restrict__ b, long long m, long long n, long long k) {
-    gemm_blocked(c, a, b, m, n, k);
+    gemm_blocked(c, a, b, m, n, k, 0, k);
 }
 // Two blocks on a multiprocessor: one multiplies while the other waits. That leaves a thread 128 registers. Turing has
 // shared memory for one.
@@ -497,19 +597,43 @@ extern "C" __global__ void gemm_blocked_f16(__half* __restrict__ c, const __half
 extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
     gemm_pipelined_f32(float* __restrict__ c, const float* __restrict__ a, const float* __restrict__ b, long long m,
                        long long n, long long k) {
-    __shared__ __align__(16) F32Tiles tiles;
-    if (aligned(c, a, b, n, k))
-        pipelined<true>(tiles, c, a, b, m, n, k);
-    else
-        pipelined<false>(tiles, c, a, b, m, n, k);
+    product<0>(c, a, b, m, n, k, 0, k);
 }
 extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
     gemm_pipelined_f16(__half* __restrict__ c, const __half* __restrict__ a, const __half* __restrict__ b, long long m,
                        long long n, long long k) {
-    tensor_or_blocked<750>(c, a, b, m, n, k);
+    product<750>(c, a, b, m, n, k, 0, k);
 }
 extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
     gemm_pipelined_bf16(bf16* __restrict__ c, const bf16* __restrict__ a, const bf16* __restrict__ b, long long m,
                         long long n, long long k) {
-    tensor_or_blocked<800>(c, a, b, m, n, k);
+    product<800>(c, a, b, m, n, k, 0, k);
+}
+// Of these there is one block on a multiprocessor.
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1)
+    gemm_split_k_f32(float* __restrict__ sums, const float* __restrict__ a, const float* __restrict__ b, long long m,
+                     long long n, long long k, long long splits) {
+    split_product<0>(sums, a, b, m, n, k, splits);
+}
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1)
+    gemm_split_k_f16(float* __restrict__ sums, const __half* __restrict__ a, const __half* __restrict__ b, long long m,
+                     long long n, long long k, long long splits) {
+    split_product<750>(sums, a, b, m, n, k, splits);
+}
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1)
+    gemm_split_k_bf16(float* __restrict__ sums, const bf16* __restrict__ a, const bf16* __restrict__ b, long long m,
+                     long long n, long long k, long long splits) {
+    split_product<800>(sums, a, b, m, n, k, splits);
+}
+extern "C" __global__ void gemm_split_k_combine_f32(float* __restrict__ c, const float* __restrict__ sums, long long m,
+                                                 long long n, long long splits) {
+    combine(c, sums, m, n, splits);
+}
+extern "C" __global__ void gemm_split_k_combine_f16(__half* __restrict__ c, const float* __restrict__ sums, long long m,
+                                                 long long n, long long splits) {
+    combine(c, sums, m, n, splits);
+}
+extern "C" __global__ void gemm_split_k_combine_bf16(bf16* __restrict__ c, const float* __restrict__ sums, long long m,
+                                                 long long n, long long splits) {
+    combine(c, sums, m, n, splits);
 }

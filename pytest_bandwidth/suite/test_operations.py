@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.measured.roofline import BOTTLENECK_FOUND, access_s
 from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
-from pytest_bandwidth.suite.operations.matmul import GEMM_TILE
+from pytest_bandwidth.suite.operations.matmul import GEMM_TILE, split_depth
 from pytest_bandwidth.suite.operations.model import (
     Case,
     KernelStep,
@@ -251,21 +251,22 @@ def wave_finding(name: str, version: str, sizes: Sizes, identity: DeviceIdentity
         return None
     if not isinstance(processors, int) or not sizes["m"] * sizes["n"]:
         return None
-    count, waves = _tiles_and_waves(sizes["m"], sizes["n"], tile, processors)
+    sides = (*tile, split_depth(sizes, processors)) if version == "split-k" else tile
+    count, waves = _tiles_and_waves(sizes, sides, processors)
     last = (count - (waves - 1) * processors) / processors
     of_waves = f"{waves} wave{'s' if waves > 1 else ''}"
     sentence = (
-        f"{count} tile{'s' if count > 1 else ''} of {tile[0]}×{tile[1]} on {processors} SMs make {of_waves}, "
+        f"{count} tile{'s' if count > 1 else ''} of {'×'.join(map(str, sides))} on {processors} SMs make {of_waves}, "
         f"and {format_percent(last)} of the SMs work in the last"
     )
     m, n = (size - size % 2 or size for size in (sizes["m"], sizes["n"]))
     if (m, n) != (sizes["m"], sizes["n"]):
-        even_count, even_waves = _tiles_and_waves(m, n, tile, processors)
+        even_count, even_waves = _tiles_and_waves({**sizes, "m": m, "n": n}, sides, processors)
         tiles, time = format_percent(count / even_count - 1), format_percent(waves / even_waves - 1)
         sentence += f"; the even size has {even_count} tiles in {even_waves}: {tiles} more tiles, {time} more waves"
     return Finding(BOTTLENECK_FOUND, sentence)
 
 
-def _tiles_and_waves(m: int, n: int, tile: tuple[int, int], processors: int) -> tuple[int, int]:
-    count = ceil_div(m, tile[0]) * ceil_div(n, tile[1])
+def _tiles_and_waves(sizes: Sizes, sides: tuple[int, ...], processors: int) -> tuple[int, int]:
+    count = math.prod(ceil_div(sizes[name], side) for name, side in zip("mnk", sides, strict=False))
     return count, ceil_div(count, processors)

@@ -134,6 +134,16 @@ def test_the_best_version_wastes_no_sector_and_no_bank(title, dtype, sizes):
         assert found.loads.sectors_per_request == 16
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_sums_of_a_split_product_are_whole_sectors_that_are_read_16_bytes_a_lane(dtype):
+    product, combine = counts("gemm-split-k", dtype, m=128, n=128, k=128)
+    for found in (product, combine):
+        assert found.loads.coalescing == found.stores.coalescing == 1
+        assert found.bank_conflicts == 0
+    assert product.stores.bytes_requested == combine.loads.bytes_requested == 2 * 128 * 128 * 4  # of two parts
+    assert combine.loads.sectors_per_request == 16
+
+
 @pytest.mark.parametrize("title", ["kv_decode-grouped", "kv_decode_paged-grouped"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_query_heads_that_share_keys_and_values_ask_for_them_once(dtype, title):

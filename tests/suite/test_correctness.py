@@ -214,6 +214,7 @@ H200 = DeviceIdentity("cuda", "any", 2**37, "0", facts={"sm_count": 132}, timed_
         ("pipelined", 128, 896, "7 tiles of 128×128 on 132 SMs make 1 wave, and 5 % of the SMs work in the last"),
         ("blocked", 1, 1, "1 tile of 64×64 on 132 SMs make 1 wave, and 1 % of the SMs work in the last"),
         ("pipelined", 1792, 1792, "196 tiles of 128×128 on 132 SMs make 2 waves, and 48 % of the SMs work in the last"),
+        ("split-k", 128, 896, "98 tiles of 128×128×64 on 132 SMs make 1 wave, and 74 % of the SMs work in the last"),
         (
             *("pipelined", 1793, 1793),
             "225 tiles of 128×128 on 132 SMs make 2 waves, and 70 % of the SMs work in the last; "
@@ -232,7 +233,18 @@ H200 = DeviceIdentity("cuda", "any", 2**37, "0", facts={"sm_count": 132}, timed_
     ],
 )
 def test_a_product_tells_its_waves(version, m, n, sentence):
-    assert wave_finding("gemm", version, {"m": m, "n": n, "k": 64}, H200).text == sentence
+    assert wave_finding("gemm", version, {"m": m, "n": n, "k": 896}, H200).text == sentence
+
+
+@pytest.mark.parametrize(("m", "n", "processors", "parts"), [(1, 896, 132, 14), (128, 4864, 132, 3), (32, 896, 30, 4)])
+def test_a_product_is_split_until_each_multiprocessor_has_a_block(m, n, processors, parts):
+    identity, sizes = replace(H200, facts={"sm_count": processors}), {"m": m, "n": n, "k": 896}
+    arrays = Host()
+    arrays.identity = identity
+    operation = next(one for one in OPERATIONS if one.title == "gemm-split-k")
+    grid = operation.prepare(arrays, "float32", sizes).steps[0].grid
+    assert grid[2] == parts
+    assert wave_finding("gemm", "split-k", sizes, identity).text.startswith(f"{np.prod(grid)} tiles of 128×128×")
 
 
 @pytest.mark.parametrize(

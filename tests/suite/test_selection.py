@@ -27,7 +27,7 @@ ROWS = {
     "softmax": ("softmax-",),
     "layer norm": ("layer_norm-",),
     "logsumexp, fused and not": ("logsumexp-fused", "logsumexp-unfused"),
-    "GEMM": ("gemm-pipelined", "gemm-naive", "gemm-blocked"),
+    "GEMM": ("gemm-pipelined", "gemm-split-k", "gemm-naive", "gemm-blocked"),
     "GEMM of inference": ("gemm-blocked-float32-m128-n896-k896", "gemm-blocked-float16-m128-n896-k896"),
     "attention": ("attention-flash2", "attention-standard", "attention-flash"),
     "KV cache append": ("kv_append-wide", "kv_append-plain"),

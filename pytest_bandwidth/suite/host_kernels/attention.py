@@ -53,7 +53,7 @@ def attention_output(parts: int, o: Array, p: Array, v: Array, heads: int, n: in
     for part in prange(parts):
         for at in range(heads * panels * part // parts, heads * panels * (part + 1) // parts):
             head, panel = at // panels, at % panels
-            product((panel, panel + 1), o, head * n * d, p, head * n * n, v, head * n * d, n, d, n)
+            product((panel, panel + 1), o, head * n * d, p, head * n * n, v, head * n * d, n, d, n, n)
 
 
 @inlined

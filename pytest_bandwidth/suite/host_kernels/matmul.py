@@ -34,6 +34,7 @@ Array = Any
 
 ZERO = np.float32(0)
 TILE = 32
+SPLIT_STEP = 32
 PANEL = 16  # columns of the result that fill a line
 # Where in a page what is written begins while another scratch is read.
 NOT_BESIDE = 1024
@@ -117,10 +118,11 @@ def product(
     m: int,
     n: int,
     k: int,
+    pitch: int,
 ) -> None:
     """Compute out (m×n) = a (m×k) · b (k×n) for a range of 16-column panels.
 
-    Each matrix begins at an element of its array.
+    Each matrix begins at an element of its array, and each row of a `pitch` elements behind the one before.
 
     Four rows of a panel stay in registers while k is walked, so that a line of b serves four multiply-adds.
     """
@@ -132,13 +134,13 @@ def product(
         row = 0
         while row + ROWS_AT_ONCE <= m:
             s0, s1, s2, s3 = spread(ZERO), spread(ZERO), spread(ZERO), spread(ZERO)
-            at = a0 + row * k
+            at = a0 + row * pitch
             for i in range(k):
                 line = load(panel, i * PANEL)
                 s0 = s0 + spread(get(a, at + i)) * line
-                s1 = s1 + spread(get(a, at + k + i)) * line
-                s2 = s2 + spread(get(a, at + 2 * k + i)) * line
-                s3 = s3 + spread(get(a, at + 3 * k + i)) * line
+                s1 = s1 + spread(get(a, at + pitch + i)) * line
+                s2 = s2 + spread(get(a, at + 2 * pitch + i)) * line
+                s3 = s3 + spread(get(a, at + 3 * pitch + i)) * line
             to = out0 + row * n + col0
             _put_cols(out, to, s0, edge, cols)
             _put_cols(out, to + n, s1, edge, cols)
@@ -148,7 +150,7 @@ def product(
         while row < m:
             s0 = spread(ZERO)
             for i in range(k):
-                s0 = s0 + spread(get(a, a0 + row * k + i)) * load(panel, i * PANEL)
+                s0 = s0 + spread(get(a, a0 + row * pitch + i)) * load(panel, i * PANEL)
             _put_cols(out, out0 + row * n + col0, s0, edge, cols)
             row += 1
 
@@ -158,7 +160,31 @@ def gemm_blocked(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: 
     """Compute as gemm_naive, 4 × 16 elements of the result at a time."""
     panels = (n + PANEL - 1) // PANEL
     for part in prange(parts):
-        product((panels * part // parts, panels * (part + 1) // parts), out, 0, a, 0, b, 0, m, n, k)
+        product((panels * part // parts, panels * (part + 1) // parts), out, 0, a, 0, b, 0, m, n, k, k)
+
+
+@parallel
+def gemm_split_k(parts: int, sums: Array, a: Array, b: Array, m: int, n: int, k: int, splits: int) -> None:
+    """Compute `splits` products, each of whole steps of k, which gemm_split_k_combine adds."""
+    panels = (n + PANEL - 1) // PANEL
+    depth = (k + splits * SPLIT_STEP - 1) // (splits * SPLIT_STEP) * SPLIT_STEP
+    for part in prange(parts):
+        for at in range(splits * panels * part // parts, splits * panels * (part + 1) // parts):
+            split, panel = at // panels, at % panels
+            begin = min(split * depth, k)
+            of_split = min(depth, k - begin)
+            product((panel, panel + 1), sums, split * m * n, a, begin, b, begin * n, m, n, of_split, k)
+
+
+@parallel
+def gemm_split_k_combine(parts: int, out: Array, sums: Array, m: int, n: int, splits: int) -> None:
+    """Add the products of gemm_split_k."""
+    for part in prange(parts):
+        for at in range(m * n * part // parts, m * n * (part + 1) // parts):
+            found = ZERO
+            for split in range(splits):
+                found += sums[split * m * n + at]
+            put(out, at, found)
 
 
 @inlined

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.domain.traffic import bytes_per_element
+from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
@@ -30,6 +30,7 @@ from pytest_bandwidth.suite.operations.model import (
     launch,
     line,
     one_launch,
+    processors,
     rounding,
     sizes_of,
     tiled,
@@ -37,15 +38,18 @@ from pytest_bandwidth.suite.operations.model import (
     with_bfloat16,
 )
 
-GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64), "pipelined": (128, 128)}
-GEMM_BLOCK = {"naive": (32, 8), "tiled": (32, 8), "blocked": (16, 16), "pipelined": (16, 16)}
-GEMM_ASKS_PER_TILE = {"naive": 1, "tiled": 32, "blocked": 64, "pipelined": 128}
+GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64), "pipelined": (128, 128), "split-k": (128, 128)}
+GEMM_BLOCK = {"naive": (32, 8), "tiled": (32, 8), "blocked": (16, 16), "pipelined": (16, 16), "split-k": (16, 16)}
+GEMM_ASKS_PER_TILE = {"naive": 1, "tiled": 32, "blocked": 64, "pipelined": 128, "split-k": 128}
 # One token, two prefills and a feed-forward layer of a small language model, and a square one.
 INFERENCE = sizes_of("m n k", (1, 896, 896), (32, 896, 896), (128, 896, 896), (128, 4864, 896))
 SQUARE = sizes_of("m n k", (2048, 2048, 2048))
 # Past a tile of each version, with rows of whole 16 bytes and without; two and more steps of a pipeline.
 SMALL_PIPELINED = sizes_of("m n k", (129, 136, 72), (130, 65, 47))
 SMALL_GEMM = sizes_of("m n k", (0, 3, 3), (3, 0, 3), (3, 3, 0), (1, 1, 1), (33, 31, 35), (65, 70, 17), (1, 96, 64))
+# Two parts and more of k, of which the last is a step or a column.
+SMALL_SPLIT = sizes_of("m n k", (1, 8, 129), (130, 65, 193), (129, 136, 296))
+SPLIT_STEP = 32  # columns of A; as in gemm.cu
 WARP = 32
 ROWS_TOGETHER = {"gemv": 1, "gemm": 8}
 GEMV_SHAPES, GEMM_SHAPES = (
@@ -74,6 +78,36 @@ def _gemm(version: str) -> Operation:
     best, shapes = version == "pipelined", INFERENCE + SQUARE
     small, computes = (SMALL_GEMM + SMALL_PIPELINED, ON_TENSOR_CORES) if best else (SMALL_GEMM, {})
     return Operation("gemm", version, FLOATS, prepare, lambda *_: shapes, small, computes=computes)
+
+
+def split_depth(sizes: Sizes, processor_count: int) -> int:
+    """Return how many columns of A a block of the split product walks: few enough for a block on each multiprocessor.
+
+    But no less than two steps, which are what its pipeline has under way.
+    """
+    rows, columns = GEMM_TILE["split-k"]
+    tiles = max(ceil_div(sizes["m"], rows) * ceil_div(sizes["n"], columns), 1)
+    steps = max(ceil_div(sizes["k"], SPLIT_STEP), 1)
+    return ceil_div(steps, max(min(processor_count // tiles, steps // 2), 1)) * SPLIT_STEP
+
+
+def _gemm_split_k() -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        m, n, k, suffix = sizes["m"], sizes["n"], sizes["k"], SUFFIX[dtype]
+        a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
+        splits = max(ceil_div(k, split_depth(sizes, processors(arrays))), 1)
+        sums = arrays.empty((splits, m, n), "float32")
+        geometry = tiled(m, n, GEMM_TILE["split-k"], GEMM_BLOCK["split-k"], layers=splits)
+        to_combine = line(ceil_div(m * n, 4))
+        steps = (
+            launch("gemm.cu", f"gemm_split_k_{suffix}", geometry, (sums, a, b, m, n, k, splits), (a, b), (sums,)),
+            launch("gemm.cu", f"gemm_split_k_combine_{suffix}", to_combine, (c, sums, m, n, splits), (sums,), (c,)),
+        )
+        moved = traffic.gemm(m, n, k, dtype, tile=GEMM_ASKS_PER_TILE["split-k"]) + Traffic(sums.nbytes, sums.nbytes)
+        return case_of(steps, moved, {"c": c}, (a, b), references.gemm, product_tolerance(k, dtype))
+
+    small = SMALL_GEMM + SMALL_SPLIT
+    return Operation("gemm", "split-k", FLOATS, prepare, lambda *_: INFERENCE, small, computes=ON_TENSOR_CORES)
 
 
 def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
@@ -210,6 +244,7 @@ def _q4_0_planar(shape: str) -> Operation:
 
 OPERATIONS: tuple[Operation, ...] = (
     *with_bfloat16(_gemm("pipelined")),
+    *with_bfloat16(_gemm_split_k()),
     *(_gemm(version) for version in ("naive", "tiled", "blocked")),
     _library_gemm(("float32",), "cuda", "cpu"),
     _library_gemm(("float16",), "cuda"),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.traffic import Traffic
 
 Sizes = Mapping[str, int]
@@ -163,6 +164,17 @@ def tiled(rows: int, cols: int, tile: tuple[int, int], block: tuple[int, int], l
     """Return grid and block: a block per tile (rows, columns) of rows × cols, x along columns, `layers` deep."""
     grid_y, grid_z = (min(max(size, 1), LARGEST_GRID_YZ) for size in (ceil_div(rows, tile[0]), layers))
     return (max(ceil_div(cols, tile[1]), 1), grid_y, grid_z), (*block, 1)
+
+
+# Where there is no GPU a launch is that of an H200, so that its counts are the same on every host.
+USUAL_PROCESSORS = 132
+
+
+def processors(arrays: Arrays) -> int:
+    """Return how many multiprocessors the GPU of the arrays has."""
+    identity: DeviceIdentity | None = getattr(arrays, "identity", None)  # the fixture has one
+    found = None if identity is None else identity.facts.get("sm_count")
+    return found if isinstance(found, int) else USUAL_PROCESSORS
 
 
 def scalar(value: float, dtype: str) -> Any:

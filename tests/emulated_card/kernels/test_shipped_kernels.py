@@ -54,6 +54,7 @@ KINDS = {
     ("q4_0_gemv-fused", "float32"),
     ("q4_0_gemm-planar", "float16"),
     ("gemm-pipelined", "float16"),
+    ("gemm-split-k", "float32"),
     ("kv_decode_paged-grouped", "float16"),
 }
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
