@@ -30,7 +30,7 @@ SIZING_DTYPE = "float32"
 NOT_QUICK = frozenset(
     {
         *("softmax-naive", "softmax-online", "layer_norm-naive", "gemm-tiled"),
-        *("kv_decode-plain", "kv_decode_paged-plain"),
+        *("kv_decode-plain", "kv_decode_paged-plain", "kv_decode_fp8-plain"),
     }
 )
 NOT_QUICK_VERSIONS = frozenset({"int64", "pageable"})

@@ -388,7 +388,15 @@ def page_numbers(batch: int, tokens: int) -> Traffic:
 
 
 def kv_cache_read(
-    batch: int, tokens: int, query_heads: int, kv_heads: int, d: int, dtype: Any, *, query_loads: int | None = None
+    batch: int,
+    tokens: int,
+    query_heads: int,
+    kv_heads: int,
+    d: int,
+    dtype: Any,
+    *,
+    query_loads: int | None = None,
+    in_8_bits: bool = False,
 ) -> Traffic:
     """Model attention of one new token to `tokens` cached ones: 2·B·S·Hkv·D·s + 2·B·Hq·D·s bytes, 4·B·S·Hq·D FLOP.
 
@@ -396,12 +404,14 @@ def kv_cache_read(
 
     query_loads: how often a kernel that walks the cache once per query head asks for the query itself; then
     2·B·S·Hq·D·s bytes of the cache are requested. Raises UsageError unless query_heads is a multiple of kv_heads.
+    in_8_bits: keys and values are codes of a byte, with a float32 scale for each token and head, 2·B·S·Hkv·(D + 4)
+    bytes.
     """
     batch, tokens, d, s = count("batch", batch), count("tokens", tokens), count("d", d), bytes_per_element(dtype)
     query_heads, kv_heads = count("query_heads", query_heads, least=1), count("kv_heads", kv_heads, least=1)
     if query_heads % kv_heads:
         raise UsageError(f"query_heads is {query_heads}, expected a multiple of the {kv_heads} kv_heads")
-    cache = 2 * batch * tokens * kv_heads * d * s
+    cache = 2 * batch * tokens * kv_heads * (d + 4 if in_8_bits else d * s)
     query = batch * query_heads * d * s
     flop = 4 * batch * tokens * query_heads * d
     if query_loads is None:

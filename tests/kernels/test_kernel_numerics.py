@@ -307,6 +307,42 @@ def test_append_past_the_capacity_leaves_the_cache_alone(kernel):
         assert np.isnan(half[0, 0, :2]).all()
 
 
+@pytest.mark.parametrize("d", [8, 9])  # whole packs of 16 bytes, and rows that are none
+@pytest.mark.parametrize("kernel", ["kv_append_fp8_f32", "kv_append_fp8_f32x4"])
+def test_append_in_8_bits_keeps_nan_and_zeros_and_the_capacity(kernel, d):
+    codes, scales = (
+        [np.full((1, 4, *more), fill, dtype) for _ in range(2)]
+        for more, fill, dtype in (((d,), 99, "uint8"), ((), -1, "float32"))
+    )
+    new = np.zeros((1, 4, d), "float32")
+    new[0, 1] = [-448, 1, *[0] * (d - 2)]
+    new[0, 2, 0] = np.nan
+    extents = tuple(np.int64(size) for size in (1, 1, 1, 4, d, 4))
+    launch("kvcache.cu", kernel, (*codes, *scales, new, new, *extents))
+    for of_codes, of_scales in zip(codes, scales, strict=True):
+        np.testing.assert_array_equal(of_scales, [[-1, 0, 1, np.nan]])  # the fourth token has no room
+        assert (of_codes[0, 0] == 99).all()
+        assert (of_codes[0, 1] == 0).all()
+        np.testing.assert_array_equal(references.e4m3_values(of_codes[0, 2]), new[0, 1])
+
+
+@pytest.mark.parametrize("version", ["", "grouped_"])
+@pytest.mark.parametrize("suffix", ["f32", "f16"])
+def test_a_cache_of_one_token_gives_the_number_of_every_code(suffix, version):
+    dtype = {"f32": "float32", "f16": "float16"}[suffix]
+    codes = np.setdiff1d(np.arange(256, dtype=np.uint8), [127, 255]).reshape(1, 2, 1, 127)
+    q, out = np.ones((1, 2, 127), dtype), np.full((1, 2, 127), np.nan, dtype)
+    scales = np.full((1, 2, 1), 0.5, "float32")
+    given = (q, codes, codes, scales, scales, np.float32(1), *map(np.int64, (1, 2, 2, 127, 1, 1)))
+    if version:
+        partials = [np.zeros((1, 2, 1, *more), "float32") for more in ((127,), (), ())]
+        launch("kvcache.cu", f"kv_decode_fp8_grouped_{suffix}", (*partials, *given, np.int64(1)), block=128)
+        launch("kvcache.cu", f"kv_decode_combine_{suffix}", (out, *partials, *map(np.int64, (2, 127, 1))))
+    else:
+        launch("kvcache.cu", f"kv_decode_fp8_{suffix}", (out, *given), block=128)
+    np.testing.assert_array_equal(out, references.e4m3_values(codes)[:, :, 0] / 2)
+
+
 # ---- these tests see a broken kernel --------------------------------------------------------------------------------
 
 COPY_LOOP = "i < n; i += thread_count()) out[i] = in[i];"
@@ -326,6 +362,7 @@ BREAKAGES = [
     ("attention.cu", "attention-flash2", FLASH2, VALUES, "", "race"),
     ("kvcache.cu", "kv_decode-grouped", GROUPED, "sum[h] *= shrink;", "", "wrong"),
     ("kvcache.cu", "kv_decode_paged-grouped", PAGED, "(passed + next) / PAGE", "next / PAGE", "wrong"),
+    ("kvcache.cu", "kv_decode_fp8-grouped", GROUPED, "t * TOGETHER + among", "t * TOGETHER", "wrong"),
     ("transpose.cu", "transpose-wide", WIDE, "(y ^ x)] = column", "y] = column", "wrong"),
     ("q4_0.cu", "q4_0_gemv-planar", {"m": 1, "n": 3, "k": 32}, "24.0f * of_x", "23.0f * of_x", "wrong"),
     ("q4_0.cu", "q4_0_gemm-planar", {"m": 8, "n": 9, "k": 512}, "thread / 128 * (STEP / 2)", "0", "wrong"),

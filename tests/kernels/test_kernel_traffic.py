@@ -155,6 +155,17 @@ def test_query_heads_that_share_keys_and_values_ask_for_them_once(dtype, title):
     assert split.loads.bytes_requested > 3.9 * cache
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_cache_in_8_bits_is_asked_for_once_whole_sectors_at_a_time(dtype):
+    sizes = {"batch": 1, "query_heads": 4, "kv_heads": 1, "d": 128, "tokens": 256, "splits": 1}
+    grouped, _ = counts("kv_decode_fp8-grouped", dtype, **sizes)
+    query = 4 * 8 * 128 * (4 if dtype == "float32" else 2)  # each token of a block's eight asks for it
+    assert grouped.loads.bytes_requested == 2 * 256 * (128 + 4) + query
+    (append,) = counts("kv_append_fp8-wide", dtype, batch=1, kv_heads=2, tokens=64, d=128, position=16)
+    assert append.loads.sectors_per_request == 16
+    assert append.loads.coalescing == 1
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_packed_weights_are_asked_for_16_bytes_a_lane(dtype):
     (found,) = counts("q4_0_gemv-planar", dtype, m=1, n=32, k=4096)

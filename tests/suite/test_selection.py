@@ -33,6 +33,7 @@ ROWS = {
     "KV cache append": ("kv_append-wide", "kv_append-plain"),
     "KV cache read": ("kv_decode-grouped", "kv_decode-split"),
     "KV cache in pages": ("kv_decode_paged-grouped",),
+    "KV cache in 8 bits": ("kv_append_fp8-wide", "kv_append_fp8-plain", "kv_decode_fp8-grouped"),
     "blocks of MXFP8": ("quantize_mxfp8-registers", "quantize_mxfp8-plain"),
     "the largest of a row": ("topk-wide", "topk-plain"),
     "Q4_0 dequantise": ("q4_0_dequantize-wide", "q4_0_dequantize-plain"),

@@ -203,6 +203,8 @@ def test_decoding_reads_the_cache_once_whatever_the_number_of_query_heads():
     naive = traffic.kv_cache_read(b, tokens, hq, hkv, d, "float16", query_loads=4)
     assert naive.bytes_moved == model.bytes_moved
     assert naive.requested_read == 2 * b * tokens * hq * d * s + 4 * b * hq * d * s
+    in_8_bits = traffic.kv_cache_read(b, tokens, hq, hkv, d, "float16", in_8_bits=True)
+    assert in_8_bits.bytes_moved == 2 * b * tokens * hkv * (d + 4) + 2 * b * hq * d * s
 
 
 # ---- weights of four bits --------------------------------------------------------------------------------------------

@@ -83,14 +83,17 @@ def _decoded_paged(batch: int, pages: int, **sizes: int) -> Sequence[int]:
     return *_decoded(batch, capacity=pages * attention.PAGE, **sizes), batch * pages
 
 
-def _split_paged(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -> Sequence[int]:
-    ranges = batch * query_heads * splits
-    return ranges * d, ranges, ranges, *_decoded_paged(batch, query_heads=query_heads, d=d, **sizes)[1:]
+def _decoded_fp8(batch: int, kv_heads: int, capacity: int, **sizes: int) -> Sequence[int]:
+    scales = batch * kv_heads * capacity
+    return *_decoded(batch, kv_heads=kv_heads, capacity=capacity, **sizes), scales, scales
 
 
-def _split(batch: int, query_heads: int, *, splits: int, d: int, **sizes: int) -> Sequence[int]:
-    ranges = batch * query_heads * splits
-    return ranges * d, ranges, ranges, *_decoded(batch, query_heads, d=d, **sizes)[1:]
+def _split_of(decoded: Callable[..., Sequence[int]]) -> Callable[..., Sequence[int]]:
+    def extents(batch: int, query_heads: int, splits: int, d: int, **sizes: int) -> Sequence[int]:
+        ranges = batch * query_heads * splits
+        return ranges * d, ranges, ranges, *decoded(batch=batch, query_heads=query_heads, d=d, **sizes)[1:]
+
+    return extents
 
 
 _ONE_TO_ONE, _MATRIX = "out:T* in:T* n:i64", "out:T* in:T* rows:i64 cols:i64"
@@ -118,9 +121,12 @@ _FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64"
 _CACHE = "q:T* k_cache:T* v_cache:T* scale:f32 batch:i64 query_heads:i64 kv_heads:i64 d:i64 tokens:i64 capacity:i64"
 _PAGED = _CACHE.replace("scale", "table:i32* scale").replace("capacity", "pages")
 _NEW = "k_cache:T* v_cache:T* k_new:T* v_new:T* position:i64 batch:i64 kv_heads:i64 tokens:i64 d:i64 capacity:i64"
+_FP8 = _CACHE.replace("cache:T*", "cache:u8*").replace(" scale:", " k_scales:f32* v_scales:f32* scale:")
+_NEW_FP8 = _NEW.replace("cache:T*", "cache:u8*").replace(" k_new", " k_scales:f32* v_scales:f32* k_new")
 _PARTIALS = "partial_result:f32* partial_max:f32* partial_sum:f32*"
 _COMBINE = f"out:T* {_PARTIALS} heads:i64 d:i64 splits:i64"
 _OF_CACHE, _OF_NEW = "batch·kv_heads·capacity·d", "batch·kv_heads·tokens·d"
+_OF_SCALES = "batch·kv_heads·capacity"
 _OF_COMBINE = "heads·d heads·splits·d heads·splits heads·splits"
 
 _FAMILIES: tuple[Iterator[HostKernel], ...] = (
@@ -216,14 +222,31 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
         (*FLOATS, *WIDE_FLOATS),
         bits=True,
     ),
+    _family(
+        "kv_append_fp8",
+        attention.kv_append_fp8,
+        _NEW_FP8,
+        f"{_OF_CACHE} {_OF_CACHE} {_OF_SCALES} {_OF_SCALES} {_OF_NEW} {_OF_NEW}",
+        (*FLOATS, *WIDE_FLOATS),
+    ),
+    _family("kv_decode_fp8", attention.kv_decode_fp8, f"out:T* {_FP8}", _decoded_fp8),
+    _family(
+        "kv_decode_fp8_grouped",
+        attention.kv_decode_fp8_split,
+        f"{_PARTIALS} {_FP8} splits:i64",
+        _split_of(_decoded_fp8),
+    ),
     _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", _decoded),
     *(
-        _family(name, attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split)
+        _family(name, attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split_of(_decoded))
         for name in ("kv_decode_split", "kv_decode_grouped")
     ),
     _family("kv_decode_paged", attention.kv_decode_paged, f"out:T* {_PAGED}", _decoded_paged),
     _family(
-        "kv_decode_paged_grouped", attention.kv_decode_paged_split, f"{_PARTIALS} {_PAGED} splits:i64", _split_paged
+        "kv_decode_paged_grouped",
+        attention.kv_decode_paged_split,
+        f"{_PARTIALS} {_PAGED} splits:i64",
+        _split_of(_decoded_paged),
     ),
     _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
 )

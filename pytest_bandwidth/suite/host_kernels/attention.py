@@ -22,7 +22,8 @@ from pytest_bandwidth.devices.cpu.simd import (
     store,
 )
 from pytest_bandwidth.suite.host_kernels.access import copy_row
-from pytest_bandwidth.suite.host_kernels.matmul import PANEL, dot_product, product
+from pytest_bandwidth.suite.host_kernels.matmul import NOT_BESIDE, PANEL, dot_product, product
+from pytest_bandwidth.suite.host_kernels.quantize import MOST_OF_FP8, fp8_code, fp8_value, scale_of_row
 from pytest_bandwidth.suite.host_kernels.simd_math import exponential
 
 Array = Any
@@ -166,6 +167,40 @@ def kv_append(
 
 
 @inlined
+def _quantize_row(codes: Array, scales: Array, to: int, x: Array, row: int, d: int) -> None:
+    scales[to], factor = scale_of_row(x, row * d, d, MOST_OF_FP8)
+    for c in range(d):
+        codes[to * d + c] = fp8_code(get(x, row * d + c) * factor)
+
+
+@parallel
+def kv_append_fp8(
+    parts: int,
+    k_cache: Array,
+    v_cache: Array,
+    k_scales: Array,
+    v_scales: Array,
+    k_new: Array,
+    v_new: Array,
+    position: int,
+    batch: int,
+    kv_heads: int,
+    tokens: int,
+    d: int,
+    capacity: int,
+) -> None:
+    """Append as kv_append, to a cache of e4m3's codes with a scale for each token and head."""
+    rows = batch * kv_heads * tokens
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            token = position + row % tokens
+            if token < capacity:
+                to = row // tokens * capacity + token
+                _quantize_row(k_cache, k_scales, to, k_new, row, d)
+                _quantize_row(v_cache, v_scales, to, v_new, row, d)
+
+
+@inlined
 def _cache_of(head: int, query_heads: int, kv_heads: int, d: int, capacity: int) -> int:
     """Return where the keys of a query head begin: several query heads may share one key and value head."""
     kv_head = head % query_heads // (query_heads // kv_heads)
@@ -243,6 +278,111 @@ def kv_decode_split(
                 high, summed = _attend(result, q, at // splits * d, k_cache, v_cache, cache, scale, d, begin, end)
                 partial_max[at], partial_sum[at] = high, summed
                 partial_result[at * d : at * d + d] = result[:d]
+            else:
+                partial_max[at], partial_sum[at] = NAN, NAN
+                partial_result[at * d : at * d + d] = ZERO
+
+
+@inlined
+def _dequantize(out: Array, codes: Array, scales: Array, first: int, count: int, d: int) -> None:
+    for token in range(count):
+        for c in range(d):
+            out[token * d + c] = fp8_value(codes[(first + token) * d + c]) * scales[first + token]
+
+
+@inlined
+def _attend_fp8(
+    work: Array,
+    q: Array,
+    head: int,
+    k: Array,
+    v: Array,
+    k_scales: Array,
+    v_scales: Array,
+    scale: Any,
+    cache: int,
+    d: int,
+    begin: int,
+    end: int,
+) -> tuple[Any, Any]:
+    """Attend as _attend, to keys and values of 8 bits, which become floats a block at a time."""
+    keys, values = scratch(KEYS * d, np.float32), scratch(KEYS * d, np.float32, NOT_BESIDE)
+    work[:d] = ZERO
+    high, summed = LOWEST, ZERO
+    for token in range(begin, end, KEYS):
+        count = min(KEYS, end - token)
+        _dequantize(keys, k, k_scales, cache + token, count, d)
+        _dequantize(values, v, v_scales, cache + token, count, d)
+        high, summed = _attend_block(work, q, head * d, keys, values, 0, scale, d, count, high, summed)
+    return high, summed
+
+
+@parallel
+def kv_decode_fp8(
+    parts: int,
+    out: Array,
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    k_scales: Array,
+    v_scales: Array,
+    scale: Any,
+    batch: int,
+    query_heads: int,
+    kv_heads: int,
+    d: int,
+    tokens: int,
+    capacity: int,
+) -> None:
+    """Decode as kv_decode, from a cache that kv_append_fp8 fills."""
+    heads = batch * query_heads
+    end = min(tokens, capacity)
+    for part in prange(parts):
+        work = scratch(WORK, np.float32)
+        for head in range(heads * part // parts, heads * (part + 1) // parts):
+            summed = ZERO
+            if d <= MOST_COLUMNS:
+                cache = _cache_of(head, query_heads, kv_heads, 1, capacity)
+                _, summed = _attend_fp8(work, q, head, k_cache, v_cache, k_scales, v_scales, scale, cache, d, 0, end)
+            _store(out, head, work, summed, d)
+
+
+@parallel
+def kv_decode_fp8_split(
+    parts: int,
+    partial_result: Array,
+    partial_max: Array,
+    partial_sum: Array,
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    k_scales: Array,
+    v_scales: Array,
+    scale: Any,
+    batch: int,
+    query_heads: int,
+    kv_heads: int,
+    d: int,
+    tokens: int,
+    capacity: int,
+    splits: int,
+) -> None:
+    """Decode as kv_decode_fp8, in ranges as kv_decode_split."""
+    ranges = batch * query_heads * splits
+    visible = min(tokens, capacity)
+    for part in prange(parts):
+        work = scratch(WORK, np.float32)
+        for at in range(ranges * part // parts, ranges * (part + 1) // parts):
+            each = (visible + splits - 1) // splits
+            begin = at % splits * each
+            end = min(begin + each, visible)
+            if d <= MOST_COLUMNS:
+                cache = _cache_of(at // splits, query_heads, kv_heads, 1, capacity)
+                high, summed = _attend_fp8(
+                    work, q, at // splits, k_cache, v_cache, k_scales, v_scales, scale, cache, d, begin, end
+                )
+                partial_max[at], partial_sum[at] = high, summed
+                partial_result[at * d : at * d + d] = work[:d]
             else:
                 partial_max[at], partial_sum[at] = NAN, NAN
                 partial_result[at * d : at * d + d] = ZERO

@@ -154,13 +154,55 @@ def _append(version: str) -> Operation:
     return Operation("kv_append", version, FLOATS, prepare, shapes, small)
 
 
+def _append_fp8(version: str) -> Operation:
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        batch, heads, tokens, d = (sizes[name] for name in ("batch", "kv_heads", "tokens", "d"))
+        position, capacity = sizes["position"], sizes["position"] + tokens + 1
+        new = tuple(centred(arrays, (batch, heads, tokens, d), dtype, SPREAD) for _ in range(2))
+        caches = {name: arrays.empty((batch, heads, capacity, d), "uint8") for name in ("k_cache", "v_cache")}
+        scales = {name: arrays.empty((batch, heads, capacity), "float32") for name in ("k_scales", "v_scales")}
+        chunks = ceil_div(d * bytes_per_element(dtype), 16)
+        in_registers = version == "wide" and d * bytes_per_element(dtype) % 16 == 0 and chunks <= 32
+        moved = traffic.quantize_rows(2 * batch * heads * tokens, d, dtype, row_reads=1 if in_registers else 2)
+
+        def reference(*added: Any) -> Any:
+            # The caches' other tokens have to stay what they were: poisoned.
+            rows = (2, batch, heads, capacity)
+            codes, factors = np.full((*rows, d), 255.0), np.full(rows, np.nan)
+            for i, one in enumerate(added):
+                quantized = references.quantize_rows(one.reshape(-1, d), "fp8")
+                for whole, found in zip((codes, factors), quantized, strict=True):
+                    within = whole[i, :, :, position : position + tokens]
+                    within[...] = found.reshape(within.shape)
+            return *codes, *factors
+
+        name, geometry = f"kv_append_fp8_{SUFFIX[dtype]}", line(batch * heads * tokens * 32)
+        if version == "wide":
+            # Along x the lanes of a head's new tokens, a power of two each; along y heads, as of `kv_append`.
+            lanes = max(tokens << max(chunks - 1, 0).bit_length(), 1)
+            of_head = 16 if lanes <= 16 else 32 if lanes <= 32 else 256
+            name = f"kv_append_fp8_{WIDE_SUFFIX[dtype]}"
+            geometry = tiled(batch * heads, lanes, (256 // of_head, of_head), (of_head, 256 // of_head))
+        given = (caches | scales, new, (position, batch, heads, tokens, d, capacity))
+        return one_launch("kvcache.cu", name, geometry, *given, moved, reference, writes=(moved.bytes_written,))
+
+    shapes = shapes_by(
+        "tokens", lambda dtype: 2 * 8 * (128 * bytes_per_element(dtype) + 132), batch=1, kv_heads=8, d=128, position=17
+    )
+    small = sizes_of(
+        "batch kv_heads tokens d position",
+        *((0, 1, 1, 8, 0), (1, 1, 0, 8, 3), (1, 1, 1, 1, 0), (2, 3, 5, 33, 7), (3, 7, 1, 128, 5), (1, 3, 37, 72, 1)),
+    )
+    return Operation("kv_append_fp8", version, FLOATS, prepare, shapes, small)
+
+
 # By version: blocks for each head, or for each group of heads, that share keys and values.
 DEFAULT_SPLITS = {"split": 32, "grouped": 48}
 GROUP = 4
 
 
-def _decode(version: str, *, paged: bool = False) -> Operation:
-    name = "kv_decode_paged" if paged else "kv_decode"
+def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Operation:
+    name = "kv_decode_paged" if paged else "kv_decode_fp8" if in_8_bits else "kv_decode"
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         names = ("batch", "query_heads", "kv_heads", "d", "tokens")
@@ -170,11 +212,15 @@ def _decode(version: str, *, paged: bool = False) -> Operation:
         room = pages if paged else tokens + 3
         cache = (batch * pages, kv_heads, traffic.PAGE_TOKENS, d) if paged else (batch, kv_heads, room, d)
         q, out = centred(arrays, (batch, query_heads, d), dtype, SPREAD), arrays.empty((batch, query_heads, d), dtype)
-        k_cache, v_cache = centred(arrays, cache, dtype, SPREAD), centred(arrays, cache, dtype)
-        inputs: tuple[Any, ...] = (q, k_cache, v_cache)
+        inputs: tuple[Any, ...]
+        if in_8_bits:
+            inputs = (q, *_codes_and_scales(arrays, cache))
+        else:
+            inputs = (q, centred(arrays, cache, dtype, SPREAD), centred(arrays, cache, dtype))
         # Each of a block's four warps loads the query. What the merging of splits asks for is not modelled.
         loads = 4 if name == "kv_decode" and version == "plain" else None
-        moved = traffic.kv_cache_read(batch, tokens, query_heads, kv_heads, d, dtype, query_loads=loads)
+        read = (batch, tokens, query_heads, kv_heads, d, dtype)
+        moved = traffic.kv_cache_read(*read, query_loads=loads, in_8_bits=in_8_bits)
         if paged:
             # As after a day of serving: a sequence's pages lie anywhere.
             numbers = arrays.xp.argsort(arrays.random(batch * pages, "uint32")).astype("int32")
@@ -198,9 +244,14 @@ def _decode(version: str, *, paged: bool = False) -> Operation:
             handed_over = sum(array.nbytes for array in partials)
             moved = moved + Traffic(handed_over, handed_over)
 
-        def reference(of_q: Any, keys: Any, values: Any, *tables: Any) -> Any:
-            for table in tables:
-                keys, values = references.in_pages(keys, table), references.in_pages(values, table)
+        def reference(of_q: Any, keys: Any, values: Any, *others: Any) -> Any:
+            if in_8_bits:
+                keys, values = (
+                    references.e4m3_values(codes) * scales[..., None]
+                    for codes, scales in zip((keys, values), others, strict=True)
+                )
+            elif paged:
+                keys, values = (references.in_pages(one, *others) for one in (keys, values))
             return references.kv_decode(of_q, keys, values, tokens)
 
         return case_of(steps, moved, {"out": out}, inputs, reference, _tolerance(dtype, rounded_weights=False))
@@ -208,7 +259,7 @@ def _decode(version: str, *, paged: bool = False) -> Operation:
     splits = {"splits": DEFAULT_SPLITS[version]} if version in DEFAULT_SPLITS else {}
     shapes = shapes_by(
         "tokens",
-        lambda dtype: traffic.kv_cache_read(1, 1, 32, 8, 128, dtype).bytes_read,
+        lambda dtype: traffic.kv_cache_read(1, 1, 32, 8, 128, dtype, in_8_bits=in_8_bits).bytes_read,
         **{"batch": 1, "query_heads": 32, "kv_heads": 8, "d": 128, **splits},
     )
     small = sizes_of(
@@ -225,6 +276,16 @@ def _decode(version: str, *, paged: bool = False) -> Operation:
     return Operation(name, version, FLOATS, prepare, shapes, small)
 
 
+def _codes_and_scales(arrays: Arrays, cache: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:
+    """Make FP8 keys and values, all codes but the two of NaN, and scales: of keys to ±2, of values to ±0.5."""
+    codes = [arrays.random(cache, "uint8") for _ in range(2)]
+    scales = [arrays.random(cache[:-1], "float32") for _ in range(2)]
+    for one, of_token, most in zip(codes, scales, (2, 0.5), strict=True):
+        one -= (one & 127) == 127
+        of_token *= np.float32(most / 2 / 448)
+    return codes[0], codes[1], scales[0], scales[1]
+
+
 OPERATIONS: tuple[Operation, ...] = (
     *with_bfloat16(_attention("flash2")),
     _attention("standard"),
@@ -234,6 +295,10 @@ OPERATIONS: tuple[Operation, ...] = (
     *with_bfloat16(_decode("grouped")),
     _decode("plain"),
     _decode("split"),
+    *with_bfloat16(_append_fp8("wide")),
+    _append_fp8("plain"),
+    *with_bfloat16(_decode("grouped", in_8_bits=True)),
+    _decode("plain", in_8_bits=True),
     *with_bfloat16(_decode("grouped", paged=True)),
     _decode("plain", paged=True),
 )

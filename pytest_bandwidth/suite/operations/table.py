@@ -54,6 +54,7 @@ def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
 
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
 _DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
+_DECODE_FP8 = Formula("2·batch·tokens·kv_heads·d + 8·batch·tokens·kv_heads + 2·batch·query_heads·d·s", _DECODE.flop)
 _GEMM = Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k")
 _PARTIALS, _PAGES = "partial results", "page numbers"
 _IN_8_BITS = "rows·cols·s + rows·cols + 4·rows"
@@ -96,8 +97,13 @@ FORMULAS: dict[str, Formula] = {
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
     **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
+    "kv_append_fp8": Formula(
+        "2·batch·tokens·kv_heads·d·s + 2·batch·tokens·kv_heads·d + 8·batch·tokens·kv_heads", "6·batch·tokens·kv_heads·d"
+    ),
     "kv_decode-plain": _DECODE,
     **dict.fromkeys(("kv_decode-split", "kv_decode-grouped"), Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS)),
+    "kv_decode_fp8-plain": _DECODE_FP8,
+    "kv_decode_fp8-grouped": Formula(_DECODE_FP8.bytes_moved, _DECODE.flop, _PARTIALS),
     "kv_decode_paged-plain": Formula(_DECODE.bytes_moved, _DECODE.flop, _PAGES),
     "kv_decode_paged-grouped": Formula(_DECODE.bytes_moved, _DECODE.flop, f"{_PARTIALS} and {_PAGES}"),
     "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),

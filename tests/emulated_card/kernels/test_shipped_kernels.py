@@ -56,6 +56,8 @@ KINDS = {
     ("gemm-pipelined", "float16"),
     ("gemm-split-k", "float32"),
     ("kv_decode_paged-grouped", "float16"),
+    ("kv_append_fp8-wide", "float16"),
+    ("kv_decode_fp8-grouped", "float32"),
 }
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
 APPROXIMATE = 1e-5
