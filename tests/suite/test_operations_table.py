@@ -69,8 +69,8 @@ def test_launches_are_ones_that_cuda_accepts_and_declare_together_what_the_model
             assert max(step.grid[1:]) <= 65535
             assert float not in map(type, step.args), "a bare float would be passed as a double"
         if all(sizes.values()):
-            assert sum(nbytes(step.reads) for step in case.steps) == case.traffic.bytes_read
-            assert sum(nbytes(step.writes) for step in case.steps) == case.traffic.bytes_written
+            assert sum(nbytes(step.reads) for step in case.steps) == case.traffic.bytes_read + case.between
+            assert sum(nbytes(step.writes) for step in case.steps) == case.traffic.bytes_written + case.between
 
 
 def test_grids_of_many_rows_and_layers_stay_within_the_hardwares_limits():

@@ -168,7 +168,7 @@ def _append_fp8(version: str) -> Operation:
         def reference(*added: Any) -> Any:
             # The caches' other tokens have to stay what they were: poisoned.
             rows = (2, batch, heads, capacity)
-            codes, factors = np.full((*rows, d), 255.0), np.full(rows, np.nan)
+            codes, factors = np.full((*rows, d), 255, np.uint8), np.full(rows, np.nan)
             for i, one in enumerate(added):
                 quantized = references.quantize_rows(one.reshape(-1, d), "fp8")
                 for whole, found in zip((codes, factors), quantized, strict=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
+from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
@@ -103,8 +104,9 @@ def _gemm_split_k() -> Operation:
             launch("gemm.cu", f"gemm_split_k_{suffix}", geometry, (sums, a, b, m, n, k, splits), (a, b), (sums,)),
             launch("gemm.cu", f"gemm_split_k_combine_{suffix}", to_combine, (c, sums, m, n, splits), (sums,), (c,)),
         )
-        moved = traffic.gemm(m, n, k, dtype, tile=GEMM_ASKS_PER_TILE["split-k"]) + Traffic(sums.nbytes, sums.nbytes)
-        return case_of(steps, moved, {"c": c}, (a, b), references.gemm, product_tolerance(k, dtype))
+        moved = traffic.gemm(m, n, k, dtype, tile=GEMM_ASKS_PER_TILE["split-k"])
+        case = case_of(steps, moved, {"c": c}, (a, b), references.gemm, product_tolerance(k, dtype))
+        return replace(case, between=sums.nbytes)
 
     small = SMALL_GEMM + SMALL_SPLIT
     return Operation("gemm", "split-k", FLOATS, prepare, lambda *_: INFERENCE, small, computes=ON_TENSOR_CORES)

@@ -68,7 +68,8 @@ class Case:
 
     steps: launches, or calls of the device's array library. traffic: of all of them together. results: the arrays that
     hold the outcome, by name. expected: computes the reference from host copies of the inputs, so that it is called
-    before or after the run alike.
+    before or after the run alike. between: bytes that a launch leaves for the next one, where `traffic` leaves them
+    out: a cache may hold them, and what never reaches memory would look faster than memory is.
     """
 
     steps: tuple[KernelStep | Call, ...]
@@ -76,6 +77,7 @@ class Case:
     results: Mapping[str, Any]
     expected: Callable[[], Mapping[str, NDArray[Any]]]
     tolerance: Tolerance = EXACT
+    between: int = 0
 
 
 @dataclass(frozen=True, slots=True)

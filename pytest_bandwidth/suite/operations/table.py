@@ -55,7 +55,6 @@ def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
 _ATTENTION_FLOP = "4·batch·heads·n²·d"
 _DECODE = Formula("2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s", "4·batch·tokens·query_heads·d")
 _DECODE_FP8 = Formula("2·batch·tokens·kv_heads·d + 8·batch·tokens·kv_heads + 2·batch·query_heads·d·s", _DECODE.flop)
-_GEMM = Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k")
 _PARTIALS, _PAGES = "partial results", "page numbers"
 _IN_8_BITS = "rows·cols·s + rows·cols + 4·rows"
 _FUSED = Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k")
@@ -92,8 +91,7 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("quantize_int8", "quantize_fp8"), Formula(_IN_8_BITS, "3·rows·cols")),
     "quantize_mxfp8": Formula("32·rows·blocks·s + 33·rows·blocks", "96·rows·blocks"),
     **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), Formula(_IN_8_BITS, "rows·cols")),
-    "gemm": _GEMM,
-    "gemm-split-k": Formula(_GEMM.bytes_moved, _GEMM.flop, _PARTIALS),
+    "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
     **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
