@@ -48,7 +48,7 @@ SQUARE = sizes_of("m n k", (2048, 2048, 2048))
 # Past a tile of each version, with rows of whole 16 bytes and without; two and more steps of a pipeline.
 SMALL_PIPELINED = sizes_of("m n k", (129, 136, 72), (130, 65, 47))
 SMALL_GEMM = sizes_of("m n k", (0, 3, 3), (3, 0, 3), (3, 3, 0), (1, 1, 1), (33, 31, 35), (65, 70, 17), (1, 96, 64))
-# Two parts and more of k, of which the last is a step or a column.
+# Two or more parts of k. The last one has a single column, or one step of the pipeline.
 SMALL_SPLIT = sizes_of("m n k", (1, 8, 129), (130, 65, 193), (129, 136, 296))
 SPLIT_STEP = 32  # columns of A; as in gemm.cu
 WARP = 32
