@@ -50,7 +50,7 @@ FEWEST_CHANGES = 6
 KINDS_COMPARED = ("one", "all", *KINDS)
 FEWEST_COMPARED = 4
 # Then so many runs show what is kept from the call before: with changed inputs, the first ones, and either as drawn.
-# With changed inputs after the first ones a run shows nothing of that: it is drawn once in four times.
+# A result kept from a run with the first inputs does not show under changed ones: that order is drawn once in four.
 MIXED_TRIALS, CHANGED_AFTER_PLAIN = 12, 0.25
 # To look at samples takes this share of the measurement's time at most, after the first ones.
 LOOKING_SHARE, ALWAYS_LOOKED_AT = 0.08, 6
