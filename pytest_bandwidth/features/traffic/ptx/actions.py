@@ -533,20 +533,22 @@ def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
 
 
 def matrix_product(here: Here) -> Sequence[Step]:
-    """Decode mma.sync of 16 × 8 results."""
+    """Decode mma.sync of 16 × 8 results, or of 8 × 8 whole numbers."""
     depth, left, right = matrices.depth_of(here.choice["mshape"]), here.choice["mleft"], here.choice["mright"]
-    result = here.choice["mresult"]
+    result, eight = here.choice["mresult"], here.choice["mshape"].startswith("m8")
     saturates = "satfinite" in here.choice
     if not matrices.exists(depth, left, right, result, here.choice["maccumulated"]) or (saturates and result != "s32"):
         here.refuse()
     held = [list(one.items) if isinstance(one, Vector) else [one] for one in here.operands]
-    blocks = depth * matrices.BITS[left] // 128
-    if [len(one) for one in held] != [2 if result == "f16" else 4, 2 * blocks, blocks, 2 if result == "f16" else 4]:
+    blocks, sums = depth * matrices.BITS[left] // 128, 2 if eight or result == "f16" else 4
+    expected = [sums, blocks if eight else 2 * blocks, blocks, sums]
+    if (eight and result != "s32") or [len(one) for one in held] != expected:
         here.refuse()
     kind = matrices.register_type(result)
     given = [here.read(one, "b32") for one in (*held[1], *held[2])] + [here.read(one, kind) for one in held[3]]
     targets = tuple(here.write(one, kind) for one in held[0])
-    function = partial(matrices.product, depth, left, right, "saturated" if saturates else result)
+    computed = matrices.product_of_eight_rows if eight else matrices.product
+    function = partial(computed, depth, left, right, "saturated" if saturates else result)
     step = WarpStep(**here.placed(), sources=tuple(given), targets=targets, name="mma", mode="", function=function)
     return [step]
 

@@ -115,7 +115,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ahead": ("prefetch",),  # as a word: "prefetch" is a set
         "near": ("cta", "cluster"),
         "matrices": ("x1", "x2", "x4"),
-        "mshape": ("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32"),
+        "mshape": ("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32", "m8n8k16"),
         "gshape": tuple(f"m64n{n}k{k}" for k in (8, 16, 32) for n in range(8, 257, 8)),
         "proxied": ("global", "shared::cta", "shared::cluster"),
         "operand": ("a", "b", "c"),

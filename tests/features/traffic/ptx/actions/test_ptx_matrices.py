@@ -56,15 +56,16 @@ def listed(name: str, words: int) -> str:
 
 def multiplied(shape: str, left: str, right: str, result: str, a: Array, b: Array, c: Array, more: str = "") -> Array:
     """Run one mma; return D."""
-    packed = result == "f16"
-    words_c, kind = (2, "b32") if packed else (4, {"f32": "f32", "s32": "s32"}[result])
-    depth = a.shape[1]
-    words_a, words_b = depth * BITS[left] // 64, depth * BITS[left] // 128
+    rows, depth = a.shape
+    kind = "b32" if result == "f16" else result
+    words_a, words_b, words_c = rows * depth * BITS[left] // 1024, depth * BITS[left] // 128, rows // 4
+    if result == "f16":
+        words_c //= 2
     held = {"f16": np.float16, "f32": np.float32, "s32": np.int32}[result]
     given = (
         fragment(encoded(a, left), place_in_a, words_a * 32 // BITS[left], BITS[left]),
         fragment(encoded(b, right), place_in_b, words_b * 32 // BITS[left], BITS[left]),
-        fragment(c.astype(held), place_in_c, 4),
+        fragment(c.astype(held), place_in_c, rows // 4),
     )
     opcode = f"mma.sync.aligned.{shape}.row.col{more}.{result}.{left}.{right}.{result}"
     body = loaded("a", 1, words_a) + loaded("b", 2, words_b) + loaded("c", 3, words_c, kind)
@@ -73,10 +74,10 @@ def multiplied(shape: str, left: str, right: str, result: str, a: Array, b: Arra
     out = np.zeros((32, words_c), np.uint32)
     body += f" {opcode} {operands};\n mad.wide.u32 %x, %t, {4 * words_c}, %p0;\n{stores}"
     without_faults(run_body(body, (out, *given), 32))
-    lanes = np.ascontiguousarray(out).view(held).reshape(32, 4)
-    found = np.zeros((16, 8), held)
+    lanes = np.ascontiguousarray(out).view(held).reshape(32, rows // 4)
+    found = np.zeros((rows, 8), held)
     for lane in range(32):
-        for element in range(4):
+        for element in range(rows // 4):
             found[place_in_c(lane, element)] = lanes[lane, element]
     return found
 
@@ -89,13 +90,15 @@ def multiplied(shape: str, left: str, right: str, result: str, a: Array, b: Arra
         *((f"m16n8k{depth}", "bf16", "bf16", "f32") for depth in (8, 16)),
         *((f"m16n8k{depth}", "tf32", "tf32", "f32") for depth in (4, 8)),
         *((f"m16n8k{depth}", one, two, "s32") for depth in (16, 32) for one in WHOLE for two in WHOLE),
+        *(("m8n8k16", one, two, "s32") for one in WHOLE for two in WHOLE),
         *(("m16n8k32", one, two, "f32") for one in ("e4m3", "e5m2") for two in ("e4m3", "e5m2")),
     ],
 )
 def test_a_warps_product_of_matrices(shape: str, left: str, right: str, result: str) -> None:
     generator, depth = np.random.default_rng(1), int(shape.rpartition("k")[2])
-    a, b = numbers(generator, (16, depth), left), numbers(generator, (depth, 8), right)
-    c = generator.integers(-9, 10, (16, 8))
+    rows = int(shape[1 : shape.index("n")])
+    a, b = numbers(generator, (rows, depth), left), numbers(generator, (depth, 8), right)
+    c = generator.integers(-9, 10, (rows, 8))
     np.testing.assert_array_equal(multiplied(shape, left, right, result, a, b, c), a @ b + c)
 
 
@@ -187,6 +190,8 @@ def test_a_product_of_any_layout_saturates() -> None:
         "mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 FOUR, A4, A2, FOUR",
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16 FOUR, A4, A2, FOUR",
         "mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16 FOUR, A4, A2, FOUR",
+        "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 A4, A2, A1, A4",
+        "mma.sync.aligned.m8n8k16.row.col.f16.f16.f16.f16 A2, A2, A2, A2",
         "wmma.load.a.sync.aligned.row.m16n16k8.f16 A1, [%p0]",
         "wmma.load.c.sync.aligned.row.m16n16k16.tf32 A1, [%p0]",
         "wmma.load.a.sync.aligned.row.m16n16k16.bf16 {%a0, %a0, %a0}, [%p0]",
