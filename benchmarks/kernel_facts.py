@@ -58,7 +58,7 @@ COPIES = "cp.async"
 # By what it is called in PTX: opcodes of PTX and of SASS, which divides integers by way of a reciprocal.
 _USES = {
     "division": re.compile(r"(div|rem)\.[su]\d|U?I2F\b.*\.RP"),
-    "mma": re.compile(r"mma\.sync|HMMA"),
+    "mma": re.compile(r"mma\.sync|[HI]MMA"),
     "ldmatrix": re.compile(r"ldmatrix|LDSM"),
     COPIES: re.compile(r"cp\.async\.c|LDGSTS"),
     "dp4a": re.compile(r"dp4a|IDP"),

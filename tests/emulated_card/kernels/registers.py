@@ -39,8 +39,11 @@ def results_of(kernel: Kernel, step: Step) -> list[tuple[Write | None, np.dtype[
     """Pair each target with the type of what it gets."""
     if isinstance(step, Load | Atomic):
         return [(target, step.dtype) for target in step.targets]
-    if isinstance(step, WarpStep) and step.name in ("ldmatrix", "mma"):
-        return [(target, np.dtype("f4" if step.name == "mma" else "u4")) for target in step.targets]
+    if isinstance(step, WarpStep) and step.name == "ldmatrix":
+        return [(target, np.dtype("u4")) for target in step.targets]
+    if isinstance(step, WarpStep) and step.name == "mma":
+        sums = step.sources[-1].dtype  # C's type is D's
+        return [(target, sums) for target in step.targets]
     match = match_of(kernel, step)
     if isinstance(step, Compute) and is_copy(match, step):
         return [(step.targets[0], step.sources[0].dtype)]

@@ -59,6 +59,10 @@ def _multiply_wide(choice: Choice, x: list[str]) -> str:
     return f"({wide})({' + '.join([product, *x[2:]])})"
 
 
+def _dot_product(choice: Choice, x: list[str]) -> str | None:
+    return f"dp4a({', '.join(x)})" if choice["atype"] == choice["btype4"] == "s32" else None
+
+
 # Floats
 
 
@@ -236,6 +240,7 @@ RULES: Mapping[str, Rule] = {
     "bfind[.shiftamt].i3264": _find_leading,
     "bfe.i3264": _function("bfe", "i3264"),
     "bfi.b3264": _function("bfi", "b3264"),
+    "dp4a.atype.btype4": _dot_product,
     "prmt.b32[.pmode]": lambda choice, x: None if "pmode" in choice else f"prmt({', '.join(x)})",
     **{f"{name}[.rnd][.ftz][.sat].f32": rule for name, rule in (("add", _ADD), ("sub", _SUB), ("mul", _MUL))},
     **{f"{name}[.rnd].f64": rule for name, rule in (("add", _ADD), ("sub", _SUB), ("mul", _MUL))},

@@ -188,16 +188,21 @@ def _matrices(writer: BlockWriter, step: WarpStep) -> None:
     writer.results(step, [f"{result}[{n}][l]" for n in range(count)])
 
 
+# C's type of the results of a product, by the kind of what it multiplies.
+_SUMS = {"f16": "float", "bf16": "float", "s8": "int32_t"}
+
+
 def _product(writer: BlockWriter, step: WarpStep) -> None:
     depth, left, right, result_type = _of_function(step)
-    if left != right or left not in ("f16", "bf16") or result_type != "f32":
+    if left != right or left not in _SUMS or result_type not in ("f32", "s32") or len(step.targets) != 4:
         raise not_translated(writer.kernel, step)
-    halves = [writer.array("uint32_t", writer.value(read)) for read in step.sources[:-4]]
-    added = [writer.array("float", writer.value(read)) for read in step.sources[-4:]]
+    kind = _SUMS[left]
+    words = [writer.array("uint32_t", writer.value(read)) for read in step.sources[:-4]]
+    added = [writer.array(kind, writer.value(read)) for read in step.sources[-4:]]
     result = writer.new_name()
     writer.close_loop()
-    given = f"(const uint32_t *[]){{{', '.join(halves)}}}, (const float *[]){{{', '.join(added)}}}"
-    writer.lines += [f"float {result}[4][32];", f"multiply_{left}({depth}, {given}, {result});"]
+    given = f"(const uint32_t *[]){{{', '.join(words)}}}, (const {kind} *[]){{{', '.join(added)}}}"
+    writer.lines += [f"{kind} {result}[4][32];", f"multiply_{left}({depth}, {given}, {result});"]
     writer.results(step, [f"{result}[{n}][l]" for n in range(4)])
 
 

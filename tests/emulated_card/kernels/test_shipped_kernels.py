@@ -55,6 +55,8 @@ KINDS = {
     ("q4_0_gemm-planar", "float16"),
     ("gemm-pipelined", "float16"),
     ("gemm-split-k", "float32"),
+    ("gemm_int8-pipelined", "float16"),
+    ("gemm_int8-plain", "float32"),
     ("kv_decode_paged-grouped", "float16"),
     ("kv_append_fp8-wide", "float16"),
     ("kv_decode_fp8-grouped", "float32"),

@@ -79,3 +79,8 @@ static inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
     for (int i = 0; i < 4; ++i) out |= pick_byte(a, b, s >> (4 * i) & 7, s >> (4 * i + 3) & 1) << (8 * i);
     return out;
 }
+static inline int32_t dp4a(int32_t a, int32_t b, int32_t c) {
+    uint32_t sum = (uint32_t)c;
+    for (int i = 0; i < 4; ++i) sum += (uint32_t)((int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i));
+    return (int32_t)sum;
+}

@@ -20,28 +20,30 @@ static inline void distribute(int count, bool transposed, const uint32_t *words[
         }
 }
 
-/* D = A*B + C of 16 rows, 8 columns and a depth of 8 or 16. halves: registers of A, two for each eight of the depth, the
- * second of which has rows 8 and on, then those of B.
+/* D = A*B + C of 16 rows, 8 columns and any depth.
+ * words: registers of A, two for each 16 bytes of the depth, the second of which has rows 8 and on, then those of B.
+ * Sums of products are exact in `wide`.
  */
-#define MULTIPLY(kind)                                                                                               \
+#define MULTIPLY(kind, element, per_word, value_of, wide, result)                                                    \
     static inline void multiply_##kind(                                                                              \
-        int depth, const uint32_t *halves[], const float *added[4], float out[4][32]) {                              \
-        double a[16][16], b[8][16];                                                                                  \
+        int depth, const uint32_t *words[], const result *added[4], result out[4][32]) {                             \
+        wide a[16][32], b[8][32];                                                                                    \
+        const int of_chunk = 4 * per_word, chunks = depth / of_chunk;                                                \
         for (int k = 0; k < depth; ++k) {                                                                            \
-            const int lane = k % 8 / 2, shift = 16 * (k % 2);                                                        \
+            const int lane = k % of_chunk / per_word, shift = 32 / per_word * (k % per_word);                        \
             for (int row = 0; row < 16; ++row)                                                                       \
-                a[row][k] = f32_of_##kind(                                                                           \
-                    (uint16_t)(halves[k / 8 * 2 + row / 8][row % 8 * 4 + lane] >> shift));                           \
+                a[row][k] = value_of((element)(words[k / of_chunk * 2 + row / 8][row % 8 * 4 + lane] >> shift));     \
             for (int column = 0; column < 8; ++column)                                                               \
-                b[column][k] = f32_of_##kind((uint16_t)(halves[depth / 4 + k / 8][column * 4 + lane] >> shift));     \
+                b[column][k] = value_of((element)(words[2 * chunks + k / of_chunk][column * 4 + lane] >> shift));    \
         }                                                                                                            \
         for (int row = 0; row < 16; ++row)                                                                           \
             for (int column = 0; column < 8; ++column) {                                                             \
                 const int place = row / 8 * 2 + column % 2, lane = row % 8 * 4 + column / 2;                         \
-                double sum = 0;                                                                                      \
+                wide sum = 0;                                                                                        \
                 for (int k = 0; k < depth; ++k) sum += a[row][k] * b[column][k];                                     \
-                out[place][lane] = (float)(sum + added[place][lane]);                                                \
+                out[place][lane] = (result)(sum + added[place][lane]);                                               \
             }                                                                                                        \
     }
-MULTIPLY(f16)
-MULTIPLY(bf16)
+MULTIPLY(f16, uint16_t, 2, f32_of_f16, double, float)
+MULTIPLY(bf16, uint16_t, 2, f32_of_bf16, double, float)
+MULTIPLY(s8, int8_t, 4, (int64_t), int64_t, int32_t)
