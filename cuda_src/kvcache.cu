@@ -9,6 +9,7 @@
 //                   + 2*batch*query_heads*d*s
 //
 // What bounds it: memory. A copy computes nothing, and decoding does a multiply-add per query head that shares a key.
+// From 8 bits, a byte costs twice the instructions, which may bound it instead: no card has shown it yet.
 //
 // Layout: caches (batch, kv_heads, capacity, d), new keys and values (batch, kv_heads, tokens, d), query and result
 // (batch, query_heads, d). With grouped-query attention query_heads / kv_heads query heads share the keys and values of
@@ -20,7 +21,7 @@
 // In 8 bits: a token's key or value of a head becomes FP8 (e4m3) with a float scale, in (batch, kv_heads, capacity),
 // that makes its largest element 448. Decoding then reads half of what halves take. FP8 and not int8, since engines
 // keep caches in it (vLLM, TensorRT-LLM), and since a code is a half but for a shift: nothing has to be converted. A
-// NaN makes the scale NaN; the codes 0x7f and 0xff, of which append makes none, count as 480.
+// NaN makes the scale NaN, and so all that is read by it; the codes 0x7f and 0xff by themselves count as 480.
 //
 // Versions of append: plain (kv_append_f32, _f16) divides 64-bit numbers three times for each element. Copy the wide
 // one (_f32x4, _f16x8, which copies bfloat16 as well): 16 bytes a thread, and no division. In 8 bits
@@ -42,10 +43,12 @@
 //                   other: a lane loads 8 bytes of eight tokens, and one scale for its warp.
 // The first two ask for the cache once per query head, 2 or 4 bytes a lane; heads that share it mostly meet it in L2.
 // Each token costs a warp five dependent shuffles and two exponentials. Give grouped as many splits as make the three
-// blocks of each multiprocessor that it has registers for: 3 * multiprocessors / (batch * kv_heads).
+// blocks of each multiprocessor that it has registers for: 3 * multiprocessors / (batch * kv_heads * groups), where a
+// group is up to four of the query heads that share a key.
 //
-// Plain append: one-dimensional blocks, in 8 bits of whole warps. Wide append: two-dimensional ones, (16 bytes of a
-// head's new tokens, heads); in 8 bits a token has a power of two of them.
+// Plain append: one-dimensional blocks, in 8 bits of whole warps. Wide append: two-dimensional ones, x for every 16
+// bytes of a head's new tokens, y for heads. In 8 bits a row of d elements has the next power of two of d * s / 16
+// threads; blocks whose x is no multiple of it, and rows of other sizes, take the way of plain.
 // Decode: blocks of 128 threads (four warps), d <= 128; a larger d gives NaN. Combine: one-dimensional blocks of any
 // size. Any grid; any sizes, 0 included: without tokens the result is 0. Tokens that would fall past the capacity are
 // neither written nor read. Halves: float arithmetic, float partial results.
@@ -239,11 +242,12 @@ __device__ __forceinline__ void append_fp8_wide(unsigned char* k_cache, unsigned
                                                 long long matrices, long long tokens, long long d,
                                                 long long capacity) {
     constexpr int WIDTH = Pack<T>::WIDTH;
-    if (d % WIDTH != 0 || d > LANES * WIDTH || !aligned(k_cache, v_cache, k_new) || !aligned(v_new, v_new, v_new))
-        return append_fp8(k_cache, v_cache, k_scales, v_scales, k_new, v_new, position, matrices, tokens, d, capacity);
     int shift = 0;
-    while (WIDTH << shift < d) ++shift;
+    while (WIDTH << shift < d && 1 << shift < LANES) ++shift;
     const int lanes = 1 << shift;
+    if (d % WIDTH != 0 || d > lanes * WIDTH || blockDim.x % lanes != 0 || !aligned(k_cache, v_cache, k_new) ||
+        !aligned(v_new, v_new, v_new))
+        return append_fp8(k_cache, v_cache, k_scales, v_scales, k_new, v_new, position, matrices, tokens, d, capacity);
     const long long left = capacity - position, count = (left < tokens ? left > 0 ? left : 0 : tokens) << shift;
     // All threads of a block stay in the loops: the shuffles need every lane.
     for (long long y = blockIdx.y * (long long)blockDim.y; y < matrices; y += gridDim.y * (long long)blockDim.y) {
@@ -418,7 +422,7 @@ __device__ __forceinline__ Partial attend(const T* q, const C* keys, const C* va
     return all;
 }
 
-__device__ __forceinline__ float divided(float result, float sum) { return sum > 0.0f ? result / sum : 0.0f; }
+__device__ __forceinline__ float divided(float result, float sum) { return sum == 0.0f ? 0.0f : result / sum; }
 
 template <typename T, typename C, typename Place, typename Scales = Unscaled>
 __device__ __forceinline__ void decode(T* out, const T* q, const C* k_cache, const C* v_cache, float scale,
@@ -566,7 +570,7 @@ __device__ __forceinline__ void attend_grouped(Grouped& all, float* partial_resu
             unpack(reinterpret_cast<float(&)[OF_QUERY]>(query[h][i]),
                    chunk(q + h * d + column + i, h < heads ? inside - i : 0, is_aligned), q);
 #pragma unroll
-        for (int i = 0; i < WIDTH; ++i) query[h][i] *= scale * LOG2_E;  // trick: exp2f is one instruction
+        for (int i = 0; i < WIDTH; ++i) query[h][i] *= scale * LOG2_E;  // trick: exp2f does
         max[h] = LOWEST;
     }
     for (long long first = begin; first < end; first += PARTS * AHEAD) {

@@ -326,6 +326,36 @@ def test_append_in_8_bits_keeps_nan_and_zeros_and_the_capacity(kernel, d):
         np.testing.assert_array_equal(references.e4m3_values(of_codes[0, 2]), new[0, 1])
 
 
+@pytest.mark.parametrize("block", [(16, 16), (48, 2)])  # a row of 128 floats has 32 threads
+def test_append_in_8_bits_stores_whole_rows_by_blocks_of_any_width(block):
+    new = np.random.default_rng(1).standard_normal((1, 3, 4, 128), "float32")
+    codes, scales = [np.zeros(new.shape, "uint8") for _ in range(2)], [np.zeros(new.shape[:3], "float32") for _ in "kv"]
+    args = (*codes, *scales, new, -new, *map(np.int64, (0, 1, 3, 4, 128, 4)))
+    execute(shipped("kvcache.cu", ARCH), "kv_append_fp8_f32x4", (1,), block, args)
+    for of_codes, of_scales, given in zip(codes, scales, (new, -new), strict=True):
+        expected = references.quantize_rows(given.reshape(-1, 128), "fp8")
+        np.testing.assert_array_equal(of_codes.reshape(-1, 128), expected[0])
+        np.testing.assert_array_equal(of_scales.reshape(-1), expected[1])
+
+
+@pytest.mark.parametrize("where", ["query", "keys", "values"])
+@pytest.mark.parametrize("version", ["", "split_", "grouped_"])
+def test_a_nan_that_decoding_meets_is_in_its_result(version, where):
+    arrays = {
+        "query": np.ones((1, 1, 8), "float32"),
+        **{n: np.ones((1, 1, 5, 8), "float32") for n in ("keys", "values")},
+    }
+    arrays[where][..., 2] = np.nan
+    out, given = np.zeros((1, 1, 8), "float32"), (*arrays.values(), np.float32(1), *map(np.int64, (1, 1, 1, 8, 5, 5)))
+    if version:
+        partials = [np.zeros((1, 1, 2, *more), "float32") for more in ((8,), (), ())]
+        launch("kvcache.cu", f"kv_decode_{version}f32", (*partials, *given, np.int64(2)), grid=2, block=128)
+        launch("kvcache.cu", "kv_decode_combine_f32", (out, *partials, *map(np.int64, (1, 8, 2))))
+    else:
+        launch("kvcache.cu", "kv_decode_f32", (out, *given), block=128)
+    np.testing.assert_array_equal(np.isnan(out[0, 0]), np.arange(8) == 2 if where == "values" else True)
+
+
 @pytest.mark.parametrize("version", ["", "grouped_"])
 @pytest.mark.parametrize("suffix", ["f32", "f16"])
 def test_a_cache_of_one_token_gives_the_number_of_every_code(suffix, version):
