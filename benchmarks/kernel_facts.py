@@ -85,11 +85,18 @@ class Instruction(NamedTuple):
 
 
 class UnderWay(NamedTuple):
-    """Hold the loads that nothing has waited for: how many, of how many bytes, into which registers."""
+    """Hold the loads that nothing has waited for: the bytes of each and its registers; and what these are copied to."""
 
-    number: int = 0
-    size: int = 0
-    pending: frozenset[str] = frozenset()
+    loads: tuple[tuple[int, frozenset[str]], ...] = ()
+    copies: frozenset[str] = frozenset()
+
+    @property
+    def size(self) -> int:
+        return sum(size for size, _ in self.loads)
+
+    @property
+    def pending(self) -> frozenset[str]:
+        return self.copies.union(*(into for _, into in self.loads))
 
 
 def read_code(code: Iterable[str]) -> Iterator[Instruction | str]:
@@ -106,7 +113,8 @@ def loads_under_way(code: Iterable[str]) -> tuple[int, int]:
     """Return the most global loads, as their number and bytes, between two instructions that wait for one.
 
     Of two ways to a label the one with more counts. A copy of a register waits for nothing; a store may not be
-    overtaken, and a branch back ends what is in a row.
+    overtaken, and a branch back ends what is in a row. Of two loads into one register only one is made: their
+    predicates exclude each other.
     """
     now = most = UnderWay()
     at_label: dict[str, UnderWay] = {}
@@ -135,12 +143,13 @@ def loads_under_way(code: Iterable[str]) -> tuple[int, int]:
             loaded = _loaded_bytes(opcode)
             first = next(iter(_registers(target)), "")
             wide = range(loaded // 4) if opcode.startswith("LDG") else ()
-            into = {*_registers(target), *(f"R{int(first[1:]) + k}" for k in wide)}
-            now = UnderWay(now.number + 1, now.size + loaded, now.pending | into)
+            into = frozenset({*_registers(target), *(f"R{int(first[1:]) + k}" for k in wide)})
+            others = tuple(load for load in now.loads if not load[1] & into)
+            now = now._replace(loads=(*others, (loaded, into)))
             most = max(now, most, key=lambda way: way.size)
         elif copies and read & now.pending:
-            now = now._replace(pending=now.pending.union(_registers(target)))
-    return most.number, most.size
+            now = now._replace(copies=now.copies.union(_registers(target)))
+    return len(most.loads), most.size
 
 
 def first_load(code: Iterable[str]) -> str:

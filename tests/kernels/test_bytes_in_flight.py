@@ -82,8 +82,8 @@ def test_no_loop_over_elements_divides_for_its_trip_count():
     assert [key for key, cells in table().items() if key[1] in kernels and "division" in cells["uses"]] == []
 
 
-@pytest.mark.parametrize("kernel", ["gemm_pipelined_f16", "attention_flash2_64_bf16"])
-def test_products_of_halves_use_tensor_cores_fed_by_asynchronous_copies(kernel):
+@pytest.mark.parametrize("kernel", ["gemm_pipelined_f16", "gemm_int8_pipelined_f16", "attention_flash2_64_bf16"])
+def test_products_use_tensor_cores_fed_by_asynchronous_copies(kernel):
     (cells,) = (cells for (_, name), cells in table().items() if name == kernel)
     for used in cells["uses"].split(" / "):
         assert {"mma", "ldmatrix", "cp.async"} <= set(used.split(", "))
@@ -151,6 +151,8 @@ EITHER += ["LDG.E R8, desc[UR4][R2.64] ;", ".L_x_2:"]
         ([LOAD_16.format(4), *EITHER, LOAD_16.format(24)], (3, 48)),
         ([LOAD_16.format(4), *EITHER[:3], "FADD R9, R7, R8 ;", *EITHER[3:], LOAD_16.format(24)], (3, 48)),
         (["LDG.E.U16 R1, desc[UR4][R2.64] ;"], (1, 2)),
+        # Either 16 bytes at once, or six single words.
+        (["@P2 " + LOAD_16.format(8), *(f"@!P4 LDG.E R{r}, desc[UR4][R2.64] ;" for r in range(8, 14))], (6, 24)),
     ],
 )
 def test_what_is_under_way_is_counted_from_either_notation(code, expected):
@@ -176,6 +178,7 @@ def test_the_first_load_has_its_place_without_what_fills_the_kernel_up():
         ("@!P0 UI2F.U32.RP UR4, UR5 ;", ["division"]),
         ("I2FP.F32.U32 R13, R13 ;", []),
         ("HMMA.16816.F32 R4, R8, R6, R4 ;", ["mma"]),
+        ("IMMA.16832.S8.S8 R4, R8.ROW, R6.COL, R4 ;", ["mma"]),
         ("LDSM.16.M88.4 R8, [R2] ;", ["ldmatrix"]),
         ("@!P1 LDGSTS.E.BYPASS.128 [R85], desc[UR18][R18.64] ;", ["cp.async"]),
         ("LDGDEPBAR ;", []),
