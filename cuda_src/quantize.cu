@@ -12,7 +12,7 @@
 //   registers   copy this one: the row stays in registers, as in softmax.cu; two are converted at a time, for which Ada
 //               and later GPUs have an instruction.
 // The plain version of MXFP8 gives each thread a block: neighbours are 128 or 64 bytes apart, 32 sectors a request.
-// Dequantize is of wide loads and stores (_f32x4, _f16x8) alone.
+// Dequantize is of wide loads and stores (_f32x4, _f16x8, _bf16x8) alone.
 //
 // e4m3 is a sign, 4 bits of exponent (127 becomes 7) and 3 of mantissa; 0x7f is NaN, and there is no infinity. A row of
 // zeros has scale 0. A NaN is NaN in FP8, 0 in int8, and counts for no maximum; of a row with an infinity nothing is
@@ -25,11 +25,14 @@
 // OCP Microscaling Formats (MX) Specification 1.0, section 6.3.
 
 #if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
-#ifndef __HIPCC_RTC__  // which has halves built in
+#ifndef __HIPCC_RTC__  // which has both kinds of halves built in
+#include <hip/hip_bfloat16.h>
 #include <hip/hip_fp16.h>
 #endif
+typedef hip_bfloat16 __nv_bfloat16;
 #define SHUFFLE_XOR(value, lanes) __shfl_xor(value, lanes, 32)
 #else
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define SHUFFLE_XOR(value, lanes) __shfl_xor_sync(0xffffffffu, value, lanes)
 #endif
@@ -296,12 +299,22 @@ extern "C" __global__ void quantize_int8_registers_f16(signed char* __restrict__
                                                        const __half* __restrict__ in, long long rows, long long cols) {
     quantize_registers<Int8>(codes, scales, in, rows, cols);
 }
+extern "C" __global__ void quantize_int8_registers_bf16(signed char* __restrict__ codes, float* __restrict__ scales,
+                                                        const __nv_bfloat16* __restrict__ in, long long rows,
+                                                        long long cols) {
+    quantize_registers<Int8>(codes, scales, in, rows, cols);
+}
 extern "C" __global__ void dequantize_int8_f32x4(float* __restrict__ out, const signed char* __restrict__ codes,
                                                  const float* __restrict__ scales, long long rows, long long cols) {
     dequantize<Int8>(out, codes, scales, rows, cols);
 }
 extern "C" __global__ void dequantize_int8_f16x8(__half* __restrict__ out, const signed char* __restrict__ codes,
                                                  const float* __restrict__ scales, long long rows, long long cols) {
+    dequantize<Int8>(out, codes, scales, rows, cols);
+}
+extern "C" __global__ void dequantize_int8_bf16x8(__nv_bfloat16* __restrict__ out,
+                                                  const signed char* __restrict__ codes,
+                                                  const float* __restrict__ scales, long long rows, long long cols) {
     dequantize<Int8>(out, codes, scales, rows, cols);
 }
 extern "C" __global__ void quantize_fp8_plain_f32(unsigned char* __restrict__ codes, float* __restrict__ scales,
@@ -320,12 +333,22 @@ extern "C" __global__ void quantize_fp8_registers_f16(unsigned char* __restrict_
                                                       const __half* __restrict__ in, long long rows, long long cols) {
     quantize_registers<Fp8>(codes, scales, in, rows, cols);
 }
+extern "C" __global__ void quantize_fp8_registers_bf16(unsigned char* __restrict__ codes, float* __restrict__ scales,
+                                                       const __nv_bfloat16* __restrict__ in, long long rows,
+                                                       long long cols) {
+    quantize_registers<Fp8>(codes, scales, in, rows, cols);
+}
 extern "C" __global__ void dequantize_fp8_f32x4(float* __restrict__ out, const unsigned char* __restrict__ codes,
                                                 const float* __restrict__ scales, long long rows, long long cols) {
     dequantize<Fp8>(out, codes, scales, rows, cols);
 }
 extern "C" __global__ void dequantize_fp8_f16x8(__half* __restrict__ out, const unsigned char* __restrict__ codes,
                                                 const float* __restrict__ scales, long long rows, long long cols) {
+    dequantize<Fp8>(out, codes, scales, rows, cols);
+}
+extern "C" __global__ void dequantize_fp8_bf16x8(__nv_bfloat16* __restrict__ out,
+                                                 const unsigned char* __restrict__ codes,
+                                                 const float* __restrict__ scales, long long rows, long long cols) {
     dequantize<Fp8>(out, codes, scales, rows, cols);
 }
 extern "C" __global__ void quantize_mxfp8_plain_f32(unsigned char* __restrict__ codes,
@@ -346,5 +369,10 @@ extern "C" __global__ void quantize_mxfp8_registers_f32(unsigned char* __restric
 extern "C" __global__ void quantize_mxfp8_registers_f16(unsigned char* __restrict__ codes,
                                                         unsigned char* __restrict__ scales,
                                                         const __half* __restrict__ in, long long blocks) {
+    quantize_mxfp8_registers(codes, scales, in, blocks);
+}
+extern "C" __global__ void quantize_mxfp8_registers_bf16(unsigned char* __restrict__ codes,
+                                                         unsigned char* __restrict__ scales,
+                                                         const __nv_bfloat16* __restrict__ in, long long blocks) {
     quantize_mxfp8_registers(codes, scales, in, blocks);
 }

@@ -5,11 +5,11 @@
 //   dot      of a*b    2n*s         4 (or 8) a block      2n
 //
 // What bounds them: memory. Versions: _f32, _f16 and _f64 load one element at a time, and wait for each of halves. Copy
-// _f32x4 and _f16x8: 16 bytes a load, and 64 under way in each thread.
+// _f32x4, _f16x8 and _bf16x8: 16 bytes a load, and 64 under way in each thread.
 //
 // Two launches give one number: the first leaves one partial sum per block in `partials`, the second (sum_f32, or
 // sum_f64 for doubles, with a single block) adds those up. No atomics, so the same input gives the same bits each time.
-// f16 input is added up in float, and its partial sums are float.
+// Input of 16 bits is added up in float, and its partial sums are float.
 //
 // Any grid; blocks of whole warps (32, 64 ... 1024 threads); any n, 0 included.
 //
@@ -17,11 +17,14 @@
 // Functions". dot is BabelStream's.
 
 #if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
-#ifndef __HIPCC_RTC__  // which has halves built in
+#ifndef __HIPCC_RTC__  // which has both kinds of halves built in
+#include <hip/hip_bfloat16.h>
 #include <hip/hip_fp16.h>
 #endif
+typedef hip_bfloat16 __nv_bfloat16;
 #define SHUFFLE_DOWN(value, lanes) __shfl_down(value, lanes, 32)
 #else
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define SHUFFLE_DOWN(value, lanes) __shfl_down_sync(0xffffffffu, value, lanes)
 #endif
@@ -174,6 +177,9 @@ extern "C" __global__ void sum_f32x4(float* __restrict__ partials, const float* 
 extern "C" __global__ void sum_f16x8(float* __restrict__ partials, const __half* __restrict__ in, long long n) {
     sum_wide(partials, in, n);
 }
+extern "C" __global__ void sum_bf16x8(float* __restrict__ partials, const __nv_bfloat16* __restrict__ in, long long n) {
+    sum_wide(partials, in, n);
+}
 extern "C" __global__ void dot_f32(float* __restrict__ partials, const float* __restrict__ a,
                                    const float* __restrict__ b, long long n) {
     dot(partials, a, b, n);
@@ -192,5 +198,9 @@ extern "C" __global__ void dot_f32x4(float* __restrict__ partials, const float* 
 }
 extern "C" __global__ void dot_f16x8(float* __restrict__ partials, const __half* __restrict__ a,
                                      const __half* __restrict__ b, long long n) {
+    dot_wide(partials, a, b, n);
+}
+extern "C" __global__ void dot_bf16x8(float* __restrict__ partials, const __nv_bfloat16* __restrict__ a,
+                                      const __nv_bfloat16* __restrict__ b, long long n) {
     dot_wide(partials, a, b, n);
 }

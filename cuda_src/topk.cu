@@ -6,8 +6,9 @@
 // What bounds it: memory, if what is too small costs next to nothing: of 4000 random numbers, a warp's share of 32000,
 // some 60 ever enter a list of eight. Versions:
 //   plain (topk_f32, _f16)       reads the row k times, 4 or 2 bytes a lane, for the largest that comes after the last.
-//   wide (_f32x4, _f16x8)        copy this one: reads it once, 16 bytes a lane, four times before the first use. A warp
-//                                has one list and asks by one vote whether any lane holds something that belongs there.
+//   wide (_f32x4, _f16x8, _bf16x8)   copy this one: reads it once, 16 bytes a lane, four times before the first use. A
+//                                warp has one list and asks by one vote whether any lane holds what belongs there.
+// A row has one block: a single long row leaves the other multiprocessors idle.
 //
 // k is at most 32; a larger k gives NaN and column -1. Of equal elements the first counts as larger. A NaN is never
 // taken. Where the row has too few others, the rest is -infinity of column -1. Rows have less than 2^31 columns. Any
@@ -16,13 +17,16 @@
 // Reference: Johnson et al., Billion-scale similarity search with GPUs (WarpSelect), https://arxiv.org/abs/1702.08734.
 
 #if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
-#ifndef __HIPCC_RTC__  // which has halves built in
+#ifndef __HIPCC_RTC__  // which has both kinds of halves built in
+#include <hip/hip_bfloat16.h>
 #include <hip/hip_fp16.h>
 #endif
+typedef hip_bfloat16 __nv_bfloat16;
 #define SHUFFLE_XOR(value, lanes) __shfl_xor(value, lanes, 32)
 #define SHUFFLE(value, lane) __shfl(value, lane, 32)
 #define VOTES(yes) static_cast<unsigned int>(__ballot(yes) >> (warpSize == 64 ? threadIdx.x & 32 : 0))
 #else
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define SHUFFLE_XOR(value, lanes) __shfl_xor_sync(0xffffffffu, value, lanes)
 #define SHUFFLE(value, lane) __shfl_sync(0xffffffffu, value, lane)
@@ -173,5 +177,10 @@ extern "C" __global__ void topk_f32x4(float* __restrict__ values, int* __restric
 }
 extern "C" __global__ void topk_f16x8(__half* __restrict__ values, int* __restrict__ columns,
                                       const __half* __restrict__ in, long long rows, long long cols, long long k) {
+    topk_wide(values, columns, in, rows, cols, k);
+}
+extern "C" __global__ void topk_bf16x8(__nv_bfloat16* __restrict__ values, int* __restrict__ columns,
+                                       const __nv_bfloat16* __restrict__ in, long long rows, long long cols,
+                                       long long k) {
     topk_wide(values, columns, in, rows, cols, k);
 }

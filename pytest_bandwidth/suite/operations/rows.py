@@ -270,9 +270,14 @@ OPERATIONS: tuple[Operation, ...] = (
     *with_bfloat16(_logsumexp("registers")),
     *(_logsumexp(version) for version in ("fused", "unfused")),
     *with_bfloat16(_rope()),
-    _topk("wide"),
+    *with_bfloat16(_topk("wide")),
     _topk("plain"),
-    *(_quantize(kind, version) for kind in CODES for version in ("registers", "plain")),
-    *(_quantize_mxfp8(version) for version in ("registers", "plain")),
-    *(_dequantize(kind) for kind in CODES),
+    *(
+        operation
+        for kind in CODES
+        for operation in (*with_bfloat16(_quantize(kind, "registers")), _quantize(kind, "plain"))
+    ),
+    *with_bfloat16(_quantize_mxfp8("registers")),
+    _quantize_mxfp8("plain"),
+    *(operation for kind in CODES for operation in with_bfloat16(_dequantize(kind))),
 )

@@ -252,8 +252,10 @@ OPERATIONS: tuple[Operation, ...] = (
         # To a copy bfloat16 are as good as halves.
         if (kernel, operation.dtypes) != ("copy", ("bfloat16",))
     ),
-    *(_reduction("sum", version, 1, traffic.reduce_sum) for version in ("plain", "wide")),
-    *(_reduction("dot", version, 2, traffic.dot) for version in ("plain", "wide")),
+    *with_bfloat16(_reduction("sum", "wide", 1, traffic.reduce_sum)),
+    _reduction("sum", "plain", 1, traffic.reduce_sum),
+    *with_bfloat16(_reduction("dot", "wide", 2, traffic.dot)),
+    _reduction("dot", "plain", 2, traffic.dot),
     *with_bfloat16(_chain("bias_relu_dropout", _THREE, _of_three_wide, "wide")),
     *(_chain("bias_relu_dropout", _THREE, _of_three, version) for version in ("fused", "unfused")),
     *with_bfloat16(_chain("cos_cos", _TWO, references.cos_cos, "wide")),
