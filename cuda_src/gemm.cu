@@ -14,10 +14,17 @@
 //   gemm_split_k     as pipelined, and 4*splits*mn by      as pipelined, but a block takes a part of k, and leaves
 //   + _combine       _combine                              sums in float, which a second launch adds
 //
+// gemm_int8_plain and _pipelined multiply eight-bit codes, as quantize_int8 makes them: C = A (m x k) * W (n x k)
+// transposed, each row of A and of W with a float as its scale. Half the bytes of halves, and twice their rate.
+//
+//   bytes read mk + nk + 4(m + n), bytes written mn*s, 2mnk operations on whole numbers
+//
 // Copy gemm_pipelined; copy gemm_split_k where C has fewer tiles than the GPU multiprocessors, as those of one token or
 // a short prompt. There pipelined leaves most of the GPU idle while a few blocks walk all of k. Give split_k as many
-// splits as make a block for each multiprocessor, multiprocessors / tiles, but each at least 64 columns of A, which its
-// pipeline has under way. Sums are added in order, not by atomics: the result is the same in every run.
+// splits as make a block for each multiprocessor, multiprocessors / tiles, but each at least 64 columns of A: of less,
+// no step of its pipeline hides another. Sums are added in order, not by atomics: the result is the same in every run.
+// One token still computes 128 rows of a tile: gemv.cu is for that. int8 has no split version: few tiles leave most of
+// the GPU idle.
 //
 // What the others do wrong: naive waits for two loads per multiply-add. Tiled and blocked wait for each tile before
 // they multiply it, and for all warps twice a tile; they read single elements, and convert halves to float, for which a
@@ -25,11 +32,14 @@
 //   _f32   8x8 of C in a thread's registers: 64 multiply-adds for four 16-byte reads of shared memory.
 //   _f16, _bf16   tensor cores (mma.sync), operands by cp.async and ldmatrix. bf16 needs sm_80; before it, and on AMD,
 //          these compute as gemm_blocked does. Hopper's full rate needs wgmma, which no other GPU has.
+//   gemm_int8_pipelined   tensor cores, sums exact in 32 bits up to k = 131,000. W lies as a layer keeps it: its rows
+//          are columns of C, and what a lane multiplies by is four neighbours in a row. So W is loaded as A is.
+//          gemm_int8_plain multiplies four bytes an instruction (dp4a), but each lane reads a row of W of its own.
 //
 // Any two-dimensional grid; of split_k the third dimension is the split; of combine any one-dimensional grid and block.
-// Blocks of (32, 8) threads for naive and tiled, (16, 16) for the others; any shape: parts of a tile outside the
-// matrices count as zeros, and are neither read nor written. Where rows are no multiple of 16 bytes, pipelined and
-// split_k read single elements: pad them. Halves: sums in float, one rounding at the end.
+// Blocks of (32, 8) threads for naive, tiled and int8_plain, (16, 16) for the others; any shape: parts of a tile
+// outside the matrices count as zeros, and are neither read nor written. Where rows are no multiple of 16 bytes,
+// pipelined and split_k read single elements: pad them. Halves: sums in float, one rounding at the end.
 //
 // Reference: CUDA C++ Programming Guide, "Shared Memory"; Boehm, How to Optimize a CUDA Matmul Kernel,
 // https://siboehm.com/articles/22/CUDA-MMM; PTX ISA, "Matrix fragments for mma.m16n8k16"; CUTLASS, docs/efficient_gemm.
@@ -325,6 +335,23 @@ __device__ __forceinline__ void multiply(float (&d)[4], const unsigned int (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// The same of 16x8x32 eight-bit numbers, whose lanes lie as those of 16x8x16 halves do: four bytes for two halves.
+__device__ __forceinline__ void multiply(int (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2],
+                                         const signed char*) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+#pragma unroll
+    for (int part = 0; part < 4; ++part)  // Turing's is half as deep, and of eight rows
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+            : "+r"(d[part % 2 * 2]), "+r"(d[part % 2 * 2 + 1])
+            : "r"(a[part]), "r"(b[part / 2]));
+#endif
+}
+
 // Four 8x8 matrices of halves, whose rows are 16 bytes each; lane i gives the address of row i of them all.
 __device__ __forceinline__ void load_matrices(unsigned int (&to)[4], const uint4* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -361,6 +388,14 @@ __device__ __forceinline__ void fill(uint4* to, const T* from, int inside) {
         for (int i = 0; i < CHUNK; ++i)
             reinterpret_cast<unsigned short*>(to)[i] =
                 i < inside ? reinterpret_cast<const unsigned short*>(from)[i] : 0;
+}
+template <bool ALIGNED>
+__device__ __forceinline__ void fill(uint4* to, const signed char* from, int inside) {
+    if (ALIGNED)
+        copy_if(inside > 0, to, from);
+    else
+#pragma unroll 1
+        for (int i = 0; i < 16; ++i) reinterpret_cast<signed char*>(to)[i] = i < inside ? from[i] : 0;
 }
 
 // The block's 128x128 of C, of which a warp has 64x32 in registers. Trick: they go through shared memory, so that 16
@@ -401,21 +436,53 @@ template <bool ALIGNED>
 __device__ __forceinline__ void store(uint4*, float* c, const float (&sum)[4][4][4], int warp_row, int warp_col,
                                       long long row0, long long col0, long long m, long long n) {
     const int lane = (threadIdx.y * 16 + threadIdx.x) % 32;
+    c += (row0 + warp_row + lane / 4) * n + col0;
+    const int rows = within(m - row0, WIDE_TILE) - warp_row - lane / 4, cols = within(n - col0, WIDE_TILE);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        const long long row = row0 + warp_row + 8 * i + lane / 4;
+    for (int i = 0; i < 8; ++i, c += 8 * n) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            const long long col = col0 + warp_col + 8 * j + lane % 4 * 2;
+            const int col = warp_col + 8 * j + lane % 4 * 2;
             const float of_lane[2] = {sum[i / 2][j][i % 2 * 2], sum[i / 2][j][i % 2 * 2 + 1]};
-            const long long at = row * n + col;
-            if (ALIGNED && row < m && col < n)
-                reinterpret_cast<float2*>(c)[at / 2] = make_float2(of_lane[0], of_lane[1]);
+            if (ALIGNED && 8 * i < rows && col < cols)
+                reinterpret_cast<float2*>(c)[col / 2] = make_float2(of_lane[0], of_lane[1]);
 #pragma unroll
             for (int s = 0; s < 2; ++s)
-                if (!ALIGNED && row < m && col + s < n) c[at + s] = of_lane[s];
+                if (!ALIGNED && 8 * i < rows && col + s < cols) c[col + s] = of_lane[s];
         }
     }
+}
+
+// A warp's 64x32 of C, from 64 rows of A and 32 columns of B, as deep as an instruction is.
+template <typename Sum, typename T>
+__device__ __forceinline__ void multiply_all(Sum (&sum)[4][4][4], const unsigned int (&of_a)[4][4],
+                                             const unsigned int (&of_b)[2][4], const T* kind) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const unsigned int of_columns[2] = {of_b[j / 2][j % 2 * 2], of_b[j / 2][j % 2 * 2 + 1]};
+            multiply(sum[i][j], of_a[i], of_columns, kind);
+        }
+    }
+}
+
+// Load stages ahead, and use one after the other.
+template <typename Load, typename Use>
+__device__ __forceinline__ void pipeline(uint4* tiles, int steps, Load load, Use use) {
+#pragma unroll
+    for (int step = 0; step < STAGES - 1; ++step) load(step, tiles + step * STAGE);
+    uint4 *stage = tiles, *free_stage = tiles + (STAGES - 1) * STAGE;
+    for (int step = 0; step < steps; ++step) {
+        wait_for_stage<STAGES - 2>();
+        __syncthreads();  // this stage is there, and that of the step before is read by nobody any more
+        load(step + STAGES - 1, free_stage);
+        free_stage = stage;
+        use(stage);
+        stage = stage == tiles + (STAGES - 1) * STAGE ? tiles : stage + STAGE;
+    }
+    wait_for_stage<0>();
+    __syncthreads();
 }
 
 // tiles: of A and B, a stage after the other; at the end, of C.
@@ -450,14 +517,7 @@ __device__ __forceinline__ void tensor(uint4* tiles, Out* c, const T* a, const T
                 end_of_stage();  // also of none, so that stages can be counted
             };
             float sum[4][4][4] = {};
-#pragma unroll
-            for (int step = 0; step < STAGES - 1; ++step) load(step, tiles + step * STAGE);
-            uint4 *stage = tiles, *free_stage = tiles + (STAGES - 1) * STAGE;
-            for (int step = 0; step < steps; ++step) {
-                wait_for_stage<STAGES - 2>();
-                __syncthreads();  // this stage is there, and that of the step before is read by nobody any more
-                load(step + STAGES - 1, free_stage);
-                free_stage = stage;
+            pipeline(tiles, steps, load, [&](const uint4* stage) {
 #pragma unroll
                 for (int deep = 0; deep < HALF_DEPTH / 16; ++deep) {
                     unsigned int of_a[4][4], of_b[2][4];
@@ -468,19 +528,9 @@ __device__ __forceinline__ void tensor(uint4* tiles, Out* c, const T* a, const T
                     for (int j = 0; j < 2; ++j)
                         load_transposed(of_b[j], stage + b_place(16 * deep + lane % 16,
                                                                  warp_col / CHUNK + 2 * j + lane / 16));
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-                        for (int j = 0; j < 4; ++j) {
-                            const unsigned int of_columns[2] = {of_b[j / 2][j % 2 * 2], of_b[j / 2][j % 2 * 2 + 1]};
-                            multiply(sum[i][j], of_a[i], of_columns, a);
-                        }
-                    }
+                    multiply_all(sum, of_a, of_b, a);
                 }
-                stage = stage == tiles + (STAGES - 1) * STAGE ? tiles : stage + STAGE;
-            }
-            wait_for_stage<0>();
-            __syncthreads();
+            });
             store<ALIGNED>(tiles, c, sum, warp_row, warp_col, row0, col0, m, n);
         }
     }
@@ -563,6 +613,125 @@ __device__ __forceinline__ void combine(T* c, const float* sums, long long m, lo
         add_splits<1>(c, sums, m * n, splits);
 }
 
+// ---- eight bits -----------------------------------------------------------------------------------------------------
+
+// sum of products of two rows of k numbers
+__device__ __forceinline__ int row_product(const signed char* x, const signed char* y, long long k) {
+    int sum = 0;
+    long long i = 0;
+#if defined(__CUDA_ARCH__)
+    if ((reinterpret_cast<unsigned long long>(x) | reinterpret_cast<unsigned long long>(y)) % 4 == 0)
+        for (; i + 4 <= k; i += 4)  // an instruction multiplies four pairs of bytes, and adds them
+            sum = __dp4a(*reinterpret_cast<const int*>(x + i), *reinterpret_cast<const int*>(y + i), sum);
+#endif
+    for (; i < k; ++i) sum += x[i] * y[i];
+    return sum;
+}
+
+template <typename Out>
+__device__ __forceinline__ void gemm_int8_plain(Out* c, const signed char* a, const signed char* w,
+                                                const float* a_scales, const float* w_scales, long long m, long long n,
+                                                long long k) {
+    long long row_step = gridDim.y * (long long)blockDim.y, col_step = gridDim.x * (long long)blockDim.x;
+    for (long long row = blockIdx.y * (long long)blockDim.y + threadIdx.y; row < m; row += row_step) {
+        for (long long col = blockIdx.x * (long long)blockDim.x + threadIdx.x; col < n; col += col_step) {
+            const float sum = static_cast<float>(row_product(a + row * k, w + col * k, k));
+            c[row * n + col] = static_cast<Out>(sum * a_scales[row] * w_scales[col]);
+        }
+    }
+}
+
+#if defined(__CUDA_ARCH__)
+
+static constexpr int INT8_DEPTH = 64;  // columns of A and W per stage: as many bytes of a row as of halves
+static constexpr int INT8_CHUNK = 16;  // numbers in 16 bytes
+static constexpr int SCALES = WIDE_TILE * C_PITCH;  // where they lie in shared memory: behind C
+// A warp may still read them while others load the first stages of the next tile.
+static_assert(SCALES >= (STAGES - 1) * STAGE && SCALES + WIDE_TILE / 2 <= STAGES * STAGE, "scales overlap a stage");
+
+// tiles: of A and of W, which lies as A does; at the end, of C and its scales.
+template <bool ALIGNED, typename Out>
+__device__ __forceinline__ void tensor_int8(uint4* tiles, Out* c, const signed char* a, const signed char* w,
+                                            const float* a_scales, const float* w_scales, long long m, long long n,
+                                            long long k) {
+    const int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int warp_row = warp / 4 * 64, warp_col = warp % 4 * 32;
+    const int from_row = thread / A_CHUNKS, from = thread % A_CHUNKS;
+    const int steps = static_cast<int>((k + INT8_DEPTH - 1) / INT8_DEPTH);
+    float* scales = reinterpret_cast<float*>(tiles + SCALES);
+    for (long long row0 = blockIdx.y * (long long)WIDE_TILE; row0 < m; row0 += gridDim.y * (long long)WIDE_TILE) {
+        for (long long col0 = blockIdx.x * (long long)WIDE_TILE; col0 < n; col0 += gridDim.x * (long long)WIDE_TILE) {
+            const signed char* of_a = a + (row0 + from_row) * k;
+            const signed char* of_w = w + (col0 + from_row) * k;
+            const int rows = within(m - row0, WIDE_TILE), cols = within(n - col0, WIDE_TILE);
+            auto load = [&](int step, uint4* stage) {
+                const long long at = static_cast<long long>(step) * INT8_DEPTH + from * INT8_CHUNK;
+                const int inside = within(k - at, INT8_CHUNK);
+#pragma unroll
+                for (int i = 0; i < WIDE_TILE; i += A_ROWS) {
+                    const int place = a_place(from_row + i, from);
+                    fill<ALIGNED>(stage + place, of_a + i * k + at, from_row + i < rows ? inside : 0);
+                    fill<ALIGNED>(stage + A_STAGE + place, of_w + i * k + at, from_row + i < cols ? inside : 0);
+                }
+                end_of_stage();
+            };
+            int sum[4][4][4] = {};
+            pipeline(tiles, steps, load, [&](const uint4* stage) {
+#pragma unroll
+                for (int deep = 0; deep < INT8_DEPTH / 32; ++deep) {
+                    unsigned int a_lanes[4][4], w_lanes[2][4];
+#pragma unroll
+                    for (int i = 0; i < 4; ++i)
+                        load_matrices(a_lanes[i], stage + a_place(warp_row + 16 * i + lane % 16, 2 * deep + lane / 16));
+                    // A row of W is a column of what the instruction multiplies by: it lies as that wants it.
+#pragma unroll
+                    for (int j = 0; j < 2; ++j)
+                        load_matrices(w_lanes[j],
+                                      stage + A_STAGE + a_place(warp_col + 16 * j + lane / 16 * 8 + lane % 8,
+                                                                2 * deep + lane / 8 % 2));
+                    multiply_all(sum, a_lanes, w_lanes, a);
+                }
+            });
+            // Trick: a block asks for each scale once, not each thread for the 16 that it needs.
+            const int at = thread % WIDE_TILE;
+            if (thread < WIDE_TILE)
+                scales[thread] = at < rows ? a_scales[row0 + at] : 0.0f;
+            else
+                scales[thread] = at < cols ? w_scales[col0 + at] : 0.0f;
+            __syncthreads();
+            float scaled[4][4][4];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const float of_row = scales[warp_row + 8 * i + lane / 4];
+#pragma unroll
+                for (int j = 0; j < 8; ++j) {
+                    const int e = i % 2 * 2 + j % 2;
+                    scaled[i / 2][j / 2][e] = static_cast<float>(sum[i / 2][j / 2][e]) * of_row *
+                                              scales[WIDE_TILE + warp_col + j / 2 * 8 + lane % 4 * 2 + j % 2];
+                }
+            }
+            store<ALIGNED>(tiles, c, scaled, warp_row, warp_col, row0, col0, m, n);
+        }
+    }
+}
+
+#endif
+
+template <typename Out>
+__device__ __forceinline__ void gemm_int8_pipelined(Out* c, const signed char* a, const signed char* w,
+                                                    const float* a_scales, const float* w_scales, long long m,
+                                                    long long n, long long k) {
+#if defined(__CUDA_ARCH__)
+    __shared__ uint4 tiles[STAGES * STAGE];
+    if (aligned(c, a, w, n * static_cast<long long>(sizeof(Out)), k))
+        tensor_int8<true>(tiles, c, a, w, a_scales, w_scales, m, n, k);
+    else
+        tensor_int8<false>(tiles, c, a, w, a_scales, w_scales, m, n, k);
+#else
+    gemm_int8_plain(c, a, w, a_scales, w_scales, m, n, k);
+#endif
+}
+
 extern "C" __global__ void gemm_naive_f32(float* __restrict__ c, const float* __restrict__ a,
                                           const float* __restrict__ b, long long m, long long n, long long k) {
     gemm_naive(c, a, b, m, n, k);
@@ -636,4 +805,34 @@ extern "C" __global__ void gemm_split_k_combine_f16(__half* __restrict__ c, cons
 extern "C" __global__ void gemm_split_k_combine_bf16(bf16* __restrict__ c, const float* __restrict__ sums, long long m,
                                                  long long n, long long splits) {
     combine(c, sums, m, n, splits);
+}
+extern "C" __global__ void gemm_int8_plain_f32(float* __restrict__ c, const signed char* __restrict__ a,
+                                               const signed char* __restrict__ w, const float* __restrict__ a_scales,
+                                               const float* __restrict__ w_scales, long long m, long long n,
+                                               long long k) {
+    gemm_int8_plain(c, a, w, a_scales, w_scales, m, n, k);
+}
+extern "C" __global__ void gemm_int8_plain_f16(__half* __restrict__ c, const signed char* __restrict__ a,
+                                               const signed char* __restrict__ w, const float* __restrict__ a_scales,
+                                               const float* __restrict__ w_scales, long long m, long long n,
+                                               long long k) {
+    gemm_int8_plain(c, a, w, a_scales, w_scales, m, n, k);
+}
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
+    gemm_int8_pipelined_f32(float* __restrict__ c, const signed char* __restrict__ a,
+                            const signed char* __restrict__ w, const float* __restrict__ a_scales,
+                            const float* __restrict__ w_scales, long long m, long long n, long long k) {
+    gemm_int8_pipelined(c, a, w, a_scales, w_scales, m, n, k);
+}
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
+    gemm_int8_pipelined_f16(__half* __restrict__ c, const signed char* __restrict__ a,
+                            const signed char* __restrict__ w, const float* __restrict__ a_scales,
+                            const float* __restrict__ w_scales, long long m, long long n, long long k) {
+    gemm_int8_pipelined(c, a, w, a_scales, w_scales, m, n, k);
+}
+extern "C" __global__ void __launch_bounds__(WIDE_THREADS, BLOCKS_AT_ONCE)
+    gemm_int8_pipelined_bf16(bf16* __restrict__ c, const signed char* __restrict__ a,
+                             const signed char* __restrict__ w, const float* __restrict__ a_scales,
+                             const float* __restrict__ w_scales, long long m, long long n, long long k) {
+    gemm_int8_pipelined(c, a, w, a_scales, w_scales, m, n, k);
 }

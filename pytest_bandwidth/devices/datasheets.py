@@ -27,7 +27,7 @@ class Datasheet:
 
 
 def _rates(half_tensor: float | None = None, **tflops: float) -> Mapping[str, float]:
-    """Return dense 10¹² FLOP/s by precision: `fp32` is fp32, `fp8_tensor` fp8-tensor.
+    """Return dense 10¹² FLOP/s by precision: `fp32` is fp32, `fp8_tensor` fp8-tensor; operations/s of `int8_tensor`.
 
     half_tensor: of fp16-tensor and bf16-tensor, which are as fast on most cards.
     """
@@ -36,7 +36,9 @@ def _rates(half_tensor: float | None = None, **tflops: float) -> Mapping[str, fl
     return {name.replace("_", "-"): rate for name, rate in tflops.items()}
 
 
-_A100 = _rates(fp64=9.7, fp64_tensor=19.5, fp32=19.5, fp16=78.0, bf16=39.0, tf32_tensor=156.0, half_tensor=312.0)
+_A100 = _rates(
+    fp64=9.7, fp64_tensor=19.5, fp32=19.5, fp16=78.0, bf16=39.0, tf32_tensor=156.0, half_tensor=312.0, int8_tensor=624.0
+)
 _HOPPER_SXM = _rates(
     fp64=34.0,
     fp64_tensor=67.0,
@@ -46,9 +48,14 @@ _HOPPER_SXM = _rates(
     tf32_tensor=494.7,
     half_tensor=989.4,
     fp8_tensor=1978.9,
+    int8_tensor=1978.9,
 )
-_HOPPER_PCIE = _rates(fp64=26.0, fp64_tensor=51.0, fp32=51.0, tf32_tensor=378.0, half_tensor=756.5, fp8_tensor=1513.0)
-_HOPPER_NVL = _rates(fp64=30.0, fp64_tensor=60.0, fp32=60.0, tf32_tensor=417.5, half_tensor=835.5, fp8_tensor=1670.5)
+_HOPPER_PCIE = _rates(
+    fp64=26.0, fp64_tensor=51.0, fp32=51.0, tf32_tensor=378.0, half_tensor=756.5, fp8_tensor=1513.0, int8_tensor=1513.0
+)
+_HOPPER_NVL = _rates(
+    fp64=30.0, fp64_tensor=60.0, fp32=60.0, tf32_tensor=417.5, half_tensor=835.5, fp8_tensor=1670.5, int8_tensor=1670.5
+)
 _MI300X = _rates(fp64=81.7, fp32=163.4, tf32_tensor=653.7, half_tensor=1307.4, fp8_tensor=2614.9)
 _A100_SHEET = "NVIDIA A100 datasheet, nvidia-a100-datasheet-us-nvidia-1758950-r4"
 _H100_SHEET = "NVIDIA H100 datasheet, nvidia.com/en-us/data-center/h100"
@@ -87,40 +94,50 @@ DATASHEETS: tuple[Datasheet, ...] = (
     Datasheet(r"(NVIDIA|Tesla) V100-SXM2-(16|32)GB", 900, _V100_SHEET, _rates(fp64=7.8, fp32=15.7, fp16_tensor=125.0)),
     Datasheet(r"(NVIDIA|Tesla) V100-PCIE-(16|32)GB", 900, _V100_SHEET, _rates(fp64=7.0, fp32=14.0, fp16_tensor=112.0)),
     Datasheet(
-        r"(NVIDIA )?Tesla T4|NVIDIA T4", 320, "NVIDIA T4 datasheet (320+ GB/s)", _rates(fp32=8.1, fp16_tensor=65.0)
+        r"(NVIDIA )?Tesla T4|NVIDIA T4",
+        320,
+        "NVIDIA T4 datasheet (320+ GB/s)",
+        _rates(fp32=8.1, fp16_tensor=65.0, int8_tensor=130.0),
     ),
     Datasheet(
         r"NVIDIA A30",
         933,
         "NVIDIA A30 datasheet, nvidia.com/en-us/data-center/products/a30-gpu",
-        _rates(fp64=5.2, fp32=10.3, tf32_tensor=82.0, half_tensor=165.0),
+        _rates(fp64=5.2, fp32=10.3, tf32_tensor=82.0, half_tensor=165.0, int8_tensor=330.0),
     ),
     Datasheet(
         r"NVIDIA A10",
         600,
         "NVIDIA A10 datasheet, nvidia.com/en-us/data-center/products/a10-gpu",
-        _rates(fp32=31.2, tf32_tensor=62.5, half_tensor=125.0),
+        _rates(fp32=31.2, tf32_tensor=62.5, half_tensor=125.0, int8_tensor=250.0),
     ),
     Datasheet(r"NVIDIA A10G", 600, "Amazon EC2 G5 instances: A10G, 24 GB, 600 GB/s"),
-    Datasheet(r"NVIDIA A40", 696, _GA102_PAPER, _rates(fp32=37.4, tf32_tensor=74.8, half_tensor=149.7)),
-    Datasheet(r"NVIDIA RTX A6000", 768, _GA102_PAPER, _rates(fp32=38.7, tf32_tensor=77.4, half_tensor=154.8)),
+    Datasheet(
+        r"NVIDIA A40", 696, _GA102_PAPER, _rates(fp32=37.4, tf32_tensor=74.8, half_tensor=149.7, int8_tensor=299.3)
+    ),
+    Datasheet(
+        r"NVIDIA RTX A6000",
+        768,
+        _GA102_PAPER,
+        _rates(fp32=38.7, tf32_tensor=77.4, half_tensor=154.8, int8_tensor=309.7),
+    ),
     Datasheet(
         r"NVIDIA L4",
         300,
         "NVIDIA L4 datasheet, nvidia.com/en-us/data-center/l4",
-        _rates(fp32=30.3, tf32_tensor=60.0, half_tensor=121.0, fp8_tensor=242.5),
+        _rates(fp32=30.3, tf32_tensor=60.0, half_tensor=121.0, fp8_tensor=242.5, int8_tensor=242.5),
     ),
     Datasheet(
         r"NVIDIA L40",
         864,
         "NVIDIA L40 datasheet, nvidia.com/en-us/data-center/l40",
-        _rates(fp32=90.5, tf32_tensor=90.5, half_tensor=181.05, fp8_tensor=362.0),
+        _rates(fp32=90.5, tf32_tensor=90.5, half_tensor=181.05, fp8_tensor=362.0, int8_tensor=362.0),
     ),
     Datasheet(
         r"NVIDIA L40S",
         864,
         "NVIDIA L40S datasheet, nvidia.com/en-us/data-center/l40s",
-        _rates(fp32=91.6, tf32_tensor=183.0, half_tensor=362.05, fp8_tensor=733.0),
+        _rates(fp32=91.6, tf32_tensor=183.0, half_tensor=362.05, fp8_tensor=733.0, int8_tensor=733.0),
     ),
     Datasheet(r"NVIDIA RTX 6000 Ada Generation", 960, "NVIDIA RTX 6000 Ada Generation datasheet", _rates(fp32=91.1)),
     Datasheet(

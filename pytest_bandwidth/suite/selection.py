@@ -50,6 +50,8 @@ QUICK_HALF = frozenset(
         "softmax-staged",
         "gemm-blocked",
         "gemm-library",
+        "gemm_int8-pipelined",
+        "gemv-wide",
         "q4_0_gemv-planar",
         "attention-flash2",
         "kv_append-wide",

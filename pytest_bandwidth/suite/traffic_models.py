@@ -278,6 +278,17 @@ def linear(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1) -> Tra
     return gemm(m, n, k, dtype, tile=(count("rows_together", rows_together, least=1), 1))
 
 
+def gemm_int8(m: int, n: int, k: int, dtype: Any, *, tile: int) -> Traffic:
+    """Model Y (m×n) = X (m×k) · Wᵀ of int8, W stored n×k, times a float32 scale for each row of X and of W.
+
+    (mk + nk + 4m + 4n + mn·s) bytes, 2mnk operations. A tile (as of `gemm`) asks for its scales once.
+    """
+    codes, scales = gemm(m, n, k, "int8", tile=tile), gemm(m, n, 1, "float32", tile=tile)
+    written = m * n * bytes_per_element(dtype)
+    requested = (codes.requested_read or 0) + (scales.requested_read or 0)
+    return Traffic(codes.bytes_read + scales.bytes_read, written, codes.flop, requested, written)
+
+
 BLOCK_ELEMENTS = 32
 BLOCK_BYTES = 18
 SCALE_BYTES = 2

@@ -134,6 +134,21 @@ def test_the_best_version_wastes_no_sector_and_no_bank(title, dtype, sizes):
         assert found.loads.sectors_per_request == 16
 
 
+def test_a_product_of_int8_asks_for_each_scale_once_a_tile():
+    (found,) = counts("gemm_int8-pipelined", "float16", m=128, n=256, k=256)
+    assert found.loads.coalescing == found.stores.coalescing == 1
+    assert found.loads.bytes_requested == 2 * (2 * 128 * 256 + 2 * 128 * 4)
+    assert found.stores.sectors_per_request == 16
+    assert found.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_vector_is_multiplied_by_16_bytes_of_each_row_a_lane(dtype):
+    (found,) = counts("gemv-wide", dtype, n=16, k=4096)
+    assert found.loads.coalescing == 1
+    assert found.loads.sectors_per_request == 16
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_the_sums_of_a_split_product_are_whole_sectors_that_are_read_16_bytes_a_lane(dtype):
     product, combine = counts("gemm-split-k", dtype, m=128, n=128, k=128)

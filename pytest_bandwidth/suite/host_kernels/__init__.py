@@ -113,6 +113,7 @@ _DEQUANTIZE, _OF_DEQUANTIZED = "out:T* codes:{}* scales:f32* rows:i64 cols:i64",
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
 _GEMM_SPLIT = "sums:f32* a:T* b:T* m:i64 n:i64 k:i64 splits:i64"
 _GEMM_COMBINE = "c:T* sums:f32* m:i64 n:i64 splits:i64"
+_INT8 = "c:T* a:i8* w:i8* a_scales:f32* w_scales:f32* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
 _PLANAR = "y:T* x:T* nibbles:u8* scales:u8* m:i64 n:i64 k:i64"
 _SCORES = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
@@ -195,6 +196,11 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
     _family("gemm_split_k", matmul.gemm_split_k, _GEMM_SPLIT, "splits·m·n m·k k·n"),
     _family("gemm_split_k_combine", matmul.gemm_split_k_combine, _GEMM_COMBINE, "m·n splits·m·n"),
+    _family("gemv", matmul.gemv, "y:T* w:T* x:T* n:i64 k:i64", "n n·k k", (*FLOATS, *WIDE_FLOATS)),
+    *(
+        _family(f"gemm_int8_{version}", matmul.gemm_int8, _INT8, "m·n m·k n·k m n")
+        for version in ("plain", "pipelined")
+    ),
     _family("linear_gemv", matmul.linear, _LINEAR, "m·n m·k k·n"),
     _family("linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
     _family("q4_0_gemv", matmul.q4_0_product, _PACKED, _q4_product),

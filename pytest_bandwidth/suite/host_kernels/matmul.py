@@ -1,4 +1,4 @@
-"""Do on the host what cuda_src/gemm.cu and q4_0.cu do: matrix products, and weights of four bits.
+"""Do on the host what cuda_src/gemm.cu, gemv.cu and q4_0.cu do: matrix products, and weights of four bits.
 
 All products and sums are float32, of halves too, with one rounding at the end. The blocked product is small and plain,
 not a BLAS: it is here so that the same test runs on every device.
@@ -211,6 +211,28 @@ def linear(parts: int, out: Array, x: Array, w: Array, m: int, n: int, k: int) -
         for col in range(n * part // parts, n * (part + 1) // parts):
             for row in range(m):
                 put(out, row * n + col, dot_product(x, row * k, w, col * k, k))
+
+
+@parallel
+def gemv(parts: int, out: Array, w: Array, x: Array, n: int, k: int) -> None:
+    """Write out (n) = w (n×k) · x."""
+    for part in prange(parts):
+        for row in range(n * part // parts, n * (part + 1) // parts):
+            put(out, row, dot_product(w, row * k, x, 0, k))
+
+
+@parallel
+def gemm_int8(
+    parts: int, out: Array, x: Array, w: Array, x_scales: Array, w_scales: Array, m: int, n: int, k: int
+) -> None:
+    """Write out (m×n) = x (m×k) · wᵀ of int8, w (n×k), times a scale of each row of x and of w."""
+    for part in prange(parts):
+        for col in range(n * part // parts, n * (part + 1) // parts):
+            for row in range(m):
+                found = np.int32(0)
+                for i in range(k):
+                    found = np.int32(found + np.int32(x[row * k + i]) * np.int32(w[col * k + i]))
+                put(out, row * n + col, np.float32(found) * x_scales[row] * w_scales[col])
 
 
 @typed_intrinsic

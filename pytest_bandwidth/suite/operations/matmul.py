@@ -1,4 +1,4 @@
-"""Declare matrix products: ours, the array library's, and those with four-bit weights."""
+"""Declare matrix products: ours, the array library's, those of eight bits, and those with four-bit weights."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ SMALL_PIPELINED = sizes_of("m n k", (129, 136, 72), (130, 65, 47))
 SMALL_GEMM = sizes_of("m n k", (0, 3, 3), (3, 0, 3), (3, 3, 0), (1, 1, 1), (33, 31, 35), (65, 70, 17), (1, 96, 64))
 # Two or more parts of k. The last one has a single column, or one step of the pipeline.
 SMALL_SPLIT = sizes_of("m n k", (1, 8, 129), (130, 65, 193), (129, 136, 296))
+# The same, where an element of A or B is a byte.
+SMALL_INT8 = sizes_of("m n k", (129, 144, 208), (130, 65, 143))
 SPLIT_STEP = 32  # columns of A; as in gemm.cu
 WARP = 32
 ROWS_TOGETHER = {"gemv": 1, "gemm": 8}
@@ -138,6 +140,49 @@ def _check_product(xp: Any) -> None:
             f"CuPy's matrix product needs cuBLAS, which does not load ({why}): "
             "pip install 'cuda-toolkit[cublas]==13.*' (for CUDA 12: nvidia-cublas-cu12)"
         ) from None
+
+
+def _gemm_int8(version: str) -> Operation:
+    """Multiply codes of eight bits by weights whose rows are columns of the product, as a linear layer keeps them."""
+
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        m, n, k = sizes["m"], sizes["n"], sizes["k"]
+        codes = arrays.random((m, k), "int8"), arrays.random((n, k), "int8")
+        scales = arrays.random(m, "float32"), arrays.random(n, "float32")
+        for of_rows in scales:
+            of_rows /= of_rows.dtype.type(128)
+        alike = "pipelined" if version == "pipelined" else "naive"
+        geometry = tiled(m, n, GEMM_TILE[alike], GEMM_BLOCK[alike])
+        moved = traffic.gemm_int8(m, n, k, dtype, tile=GEMM_ASKS_PER_TILE[alike])
+        name, inputs = f"gemm_int8_{version}_{SUFFIX[dtype]}", (*codes, *scales)
+        given = (geometry, {"c": arrays.empty((m, n), dtype)}, inputs, (m, n, k), moved, references.gemm_int8)
+        # The sum is exact; as a float it is rounded, and so is each product with a scale.
+        return one_launch("gemm.cu", name, *given, rounding(dtype, roundings=3 if dtype == "float32" else 1))
+
+    small = SMALL_GEMM + SMALL_INT8 if version == "pipelined" else SMALL_GEMM
+    # No GPU's list of rates has whole numbers of eight bits outside of tensor cores.
+    computes, shapes = dict.fromkeys((*FLOATS, "bfloat16"), "int8-tensor"), INFERENCE + SQUARE
+    return Operation("gemm_int8", version, FLOATS, prepare, lambda *_: shapes, small, computes=computes)
+
+
+def _gemv(version: str) -> Operation:
+    """Multiply one row by weights whose rows are elements of the result: a linear layer for one token."""
+
+    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        n, k = sizes["n"], sizes["k"]
+        inputs, results = (centred(arrays, (n, k), dtype), centred(arrays, k, dtype)), {"y": arrays.empty(n, dtype)}
+        name = f"gemv_{(WIDE_SUFFIX if version == 'wide' else SUFFIX)[dtype]}"
+        moved, tolerance = traffic.linear(1, n, k, dtype), product_tolerance(k, dtype)
+
+        def reference(w: Any, x: Any) -> Any:
+            return references.linear(x[None], w)[0]
+
+        return one_launch("gemv.cu", name, line(n * WARP), results, inputs, (n, k), moved, reference, tolerance)
+
+    shapes = sizes_of("n k", *((sizes["n"], sizes["k"]) for sizes in GEMV_SHAPES))
+    # Rows of whole 16 bytes and others; past what a lane has under way.
+    small = sizes_of("n k", (0, 3), (3, 0), (1, 1), (9, 33), (3, 8), (2, 264), (11, 1032), (5, 2056))
+    return Operation("gemv", version, FLOATS, prepare, lambda *_: shapes, small)
 
 
 def q4_0_weights(arrays: Arrays, blocks: int) -> Any:
@@ -250,6 +295,10 @@ OPERATIONS: tuple[Operation, ...] = (
     *(_gemm(version) for version in ("naive", "tiled", "blocked")),
     _library_gemm(("float32",), "cuda", "cpu"),
     _library_gemm(("float16",), "cuda"),
+    *with_bfloat16(_gemv("wide")),
+    _gemv("plain"),
+    *with_bfloat16(_gemm_int8("pipelined")),
+    _gemm_int8("plain"),
     _q4_0_dequantize("wide"),
     _q4_0_dequantize("plain"),
     _q4_0_planar("gemv"),

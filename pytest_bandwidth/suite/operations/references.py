@@ -205,6 +205,11 @@ def linear(x: Array, w: Array) -> Float64:
     return gemm(x, w.T)
 
 
+def gemm_int8(x: Array, w: Array, x_scales: Array, w_scales: Array) -> Float64:
+    """Return X (m×k) · Wᵀ, W n×k, times a scale of each row of X and of W."""
+    return linear(x, w) * wide(x_scales)[:, None] * wide(w_scales)
+
+
 def attention(q: Array, k: Array, v: Array) -> Float64:
     """Return softmax(Q·Kᵀ ÷ √d)·V over the last two axes, n×d."""
     scores = wide(q) @ np.swapaxes(wide(k), -1, -2) / math.sqrt(max(q.shape[-1], 1))

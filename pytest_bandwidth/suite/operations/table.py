@@ -92,6 +92,8 @@ FORMULAS: dict[str, Formula] = {
     "quantize_mxfp8": Formula("32·rows·blocks·s + 33·rows·blocks", "96·rows·blocks"),
     **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), Formula(_IN_8_BITS, "rows·cols")),
     "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
+    "gemv": Formula("n·k·s + k·s + n·s", "2·n·k"),
+    "gemm_int8": Formula("m·k + k·n + 4·m + 4·n + m·n·s", "2·m·n·k"),
     "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
     **dict.fromkeys(("attention-flash", "attention-flash2"), Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP)),
     "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
