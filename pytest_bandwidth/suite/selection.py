@@ -50,6 +50,7 @@ QUICK_HALF = frozenset(
         "softmax-staged",
         "gemm-blocked",
         "gemm-library",
+        "gemm-pipelined",
         "gemm_int8-pipelined",
         "gemv-wide",
         "q4_0_gemv-planar",
@@ -59,6 +60,10 @@ QUICK_HALF = frozenset(
         "kv_decode-grouped",
         "kv_decode-split",
     }
+)
+# On a GPU; counts are those of float16.
+QUICK_BFLOAT16 = frozenset(
+    {"triad-wide", "softmax-registers", "gemm-pipelined", "gemv-wide", "attention-flash2", "kv_decode-grouped"}
 )
 PROBING_BYTES = (2**24, 2**28)
 _CACHES = ("l2_bytes", "l3_bytes", "last_cache_bytes")
@@ -112,8 +117,14 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
                 yield from _shapes(operation, dtype, profile, device_kind)
                 effects = SHAPE_EFFECTS.get(operation.title, ())
                 yield from (Selected(operation, dtype, 0, s) for s in effects if _suits(operation, s, device_kind))
-            elif is_quick and (dtype == "float32" or (dtype == "float16" and operation.title in QUICK_HALF)):
+            elif is_quick and _is_quick_in(dtype, operation.title, device_kind):
                 yield from _shapes(operation, dtype, profile, device_kind)
+
+
+def _is_quick_in(dtype: str, title: str, device_kind: str | None) -> bool:
+    if dtype == "bfloat16":
+        return title in QUICK_BFLOAT16 and device_kind != "traffic"
+    return dtype == "float32" or (dtype == "float16" and title in QUICK_HALF)
 
 
 def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str | None) -> Iterator[Selected]:

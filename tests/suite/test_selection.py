@@ -9,7 +9,7 @@ from test_operations_table import HostArrays
 from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS
-from pytest_bandwidth.suite.selection import SHAPE_EFFECTS, selected, target_bytes
+from pytest_bandwidth.suite.selection import QUICK_BFLOAT16, SHAPE_EFFECTS, selected, target_bytes
 
 # One line for each operation that the suite promises, with the versions that stand side by side.
 ROWS = {
@@ -27,6 +27,7 @@ ROWS = {
     "softmax": ("softmax-",),
     "layer norm": ("layer_norm-",),
     "logsumexp, fused and not": ("logsumexp-fused", "logsumexp-unfused"),
+    "product of int8, matrix times a vector": ("gemm_int8-pipelined", "gemm_int8-plain", "gemv-wide", "gemv-plain"),
     "GEMM": ("gemm-pipelined", "gemm-split-k", "gemm-naive", "gemm-blocked"),
     "GEMM of inference": ("gemm-blocked-float32-m128-n896-k896", "gemm-blocked-float16-m128-n896-k896"),
     "attention": ("attention-flash2", "attention-standard", "attention-flash"),
@@ -65,6 +66,12 @@ def test_every_row_is_selected_on_the_devices_that_can_run_it(kind, profile):
     assert missing == {}
     other = {start for starts in LINKS.values() for start in starts if kind != "cuda" and _any_starts(ids, start)}
     assert other == set(), "only what the device can run"
+
+
+def test_a_quick_run_on_a_gpu_has_the_best_versions_in_every_type():
+    quick = {(test.operation.title, test.dtype) for test in selected("quick", "cuda")}
+    assert {(title, dtype) for title in QUICK_BFLOAT16 for dtype in ("float32", "float16", "bfloat16")} <= quick
+    assert not any(test.dtype == "bfloat16" for kind in ("traffic", "cpu") for test in selected("quick", kind))
 
 
 def _any_starts(ids: list[str], start: str) -> bool:
