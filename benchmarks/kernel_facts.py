@@ -4,10 +4,10 @@
 
 Of each kernel: registers and bytes of local memory a thread (its stack and what is spilled), as ptxas tells them; the
 place of the first global load among the instructions; what it uses (integer division, tensor cores, asynchronous
-copies); the global loads that a thread has under way before it waits for the first, at the most, and what that makes on
-a multiprocessor full of such threads; sectors a request, from an execution by the traffic device. A result that is not
-NumPy's is an error. How fast a kernel is, a GPU has to say. Prints Markdown; figures of several architectures, where
-they differ, one after the other. Needs NVRTC.
+copies); the global loads that a thread has under way before it waits for the first, at the most, or what asynchronous
+copies still write of a block's shared memory; what that makes on a multiprocessor full of such threads; sectors a
+request, from an execution by the traffic device. A result that is not NumPy's is an error. How fast a kernel is, a GPU
+has to say. Prints Markdown; figures of several architectures, where they differ, one after the other. Needs NVRTC.
 
 Instructions are the machine's where nvdisasm is there (a wheel: pip install nvidia-cuda-nvdisasm), else PTX's, which
 the assembler has yet to move: it may wait for some of the loads that PTX has under way together.
@@ -23,9 +23,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -34,6 +36,7 @@ from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
 from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx, execute
 from pytest_bandwidth.features.traffic.ptx.nvrtc import CubinModule
 from pytest_bandwidth.features.traffic.ptx.occupancy import occupancy_of
+from pytest_bandwidth.features.traffic.ptx.races import GRANULE, AsyncCopies
 from pytest_bandwidth.suite.operations.model import KernelStep, poison, wrong_results
 from pytest_bandwidth.suite.selection import SIZING_DTYPE, TRAFFIC_BYTES, Selected, selected
 
@@ -238,17 +241,31 @@ def code_of(file: str, kernel: str, arch: str) -> list[str]:
     return machine_code(file, arch, disassembler)[kernel]
 
 
-def compiled_facts(step: KernelStep, arch: str) -> tuple[str, ...]:
-    """Return the cells of a row that the compiler decides."""
+@contextmanager
+def most_copied() -> Iterator[list[int]]:
+    """Give a list that gets how many bytes asynchronous copies are writing in a block's shared memory, after each."""
+    found: list[int] = [0]
+    issue = AsyncCopies.issue
+
+    def watched(self: AsyncCopies, *given: Any) -> None:
+        issue(self, *given)
+        found.append(int(np.count_nonzero(self._pending, axis=1).max()) * GRANULE)
+
+    with mock.patch.object(AsyncCopies, "issue", watched):
+        yield found
+
+
+def compiled_facts(step: KernelStep, arch: str, copied: int) -> tuple[str, ...]:
+    """Return the cells of a row that the compiler decides. copied: bytes that copies have under way in a block."""
     code, resources = code_of(step.file, step.kernel, arch), cubin(step.file, arch).resources[step.kernel]
     used = uses(code)
     number, size = loads_under_way(code)
     threads = int(np.prod(step.block))
     occupancy = occupancy_of(arch, resources, threads, 0)
-    # Loops of asynchronous copies fill tiles: what is under way is no property of a line of code.
-    is_known = COPIES not in used and number > 0 and occupancy is not None
-    under_way = COPIES if COPIES in used else f"{number}: {size} B" if number else "-"
-    flight = f"{size * occupancy.warps * WARP / KIB:.3g}" if is_known and occupancy else "-"
+    # Loops of asynchronous copies fill tiles: what is under way is no property of a line of code, but of an execution.
+    under_way = f"{COPIES}: {copied} B a block" if COPIES in used else f"{number}: {size} B" if number else "-"
+    of_block = copied if COPIES in used else size * threads
+    flight = f"{of_block * occupancy.warps * WARP / threads / KIB:.3g}" if of_block and occupancy else "-"
     counted = (str(resources.registers), str(resources.local_bytes))
     return (*counted, first_load(code), ", ".join(used) or "-", under_way, flight)
 
@@ -263,9 +280,10 @@ def rows(chosen: Selected, architectures: Sequence[str]) -> Iterator[tuple[str, 
     for step in case.steps:
         assert isinstance(step, KernelStep)
         compiled = program(step.file, architectures[0])
-        loads = execute(compiled, step.kernel, step.grid, step.block, step.args).counts.loads
+        with most_copied() as copied:
+            loads = execute(compiled, step.kernel, step.grid, step.block, step.args).counts.loads
         if step.kernel not in seen:
-            by_architecture = zip(*(compiled_facts(step, arch) for arch in architectures), strict=True)
+            by_architecture = zip(*(compiled_facts(step, arch, max(copied)) for arch in architectures), strict=True)
             cells = (found[0] if len(set(found)) == 1 else " / ".join(found) for found in by_architecture)
             sectors = f"{loads.sectors_per_request:.1f}" if loads.requests else "-"
             yield (operation.title, step.kernel, *cells, sectors)
