@@ -188,7 +188,7 @@ def _matrices(writer: BlockWriter, step: WarpStep) -> None:
     writer.results(step, [f"{result}[{n}][l]" for n in range(count)])
 
 
-# C's type of the results of a product, by the kind of what it multiplies.
+# The C type of a product's sums, by the type of its factors.
 _SUMS = {"f16": "float", "bf16": "float", "s8": "int32_t"}
 
 
