@@ -1,5 +1,6 @@
 """Which commit is judged next, and what is left when none is: on real histories, nothing measured."""
 
+import itertools
 import math
 
 import pytest
@@ -14,6 +15,7 @@ class History:
 
     def __init__(self, path):
         self.path = path
+        self.numbers = itertools.count()
         git(path, "init", "-q", "-b", "main")
 
     def git(self, *args):
@@ -24,7 +26,8 @@ class History:
         return self.git("rev-parse", "HEAD")
 
     def line(self, count):
-        return [self.commit(str(number)) for number in range(count)]
+        # Each subject differs: two empty commits of one parent, subject and second are the same commit.
+        return [self.commit(str(next(self.numbers))) for _ in range(count)]
 
 
 @pytest.fixture
