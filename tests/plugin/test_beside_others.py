@@ -45,6 +45,18 @@ def test_where_nothing_is_measured_it_loads_few_modules_and_makes_no_dataclass(p
     assert "__dataclass_fields__" not in subprocess.check_output([sys.executable, "-c", code], text=True)
 
 
+def test_its_modules_are_loaded_as_installed_and_not_rewritten(project):
+    project.file("pytest.ini", "[pytest]\nfilterwarnings = ignore:Module already imported\n")
+    # As pytest does for a plugin that is not installed editable.
+    told = "import sys\nimport pytest\npytest.register_assert_rewrite('pytest_bandwidth')\n"
+    told += "def pytest_unconfigure():\n    loaded = sys.modules['pytest_bandwidth.session.session']\n"
+    told += "    print('LOADER', type(loaded.__loader__))\n"
+    project.file("conftest.py", told)
+    project.file("test_copy.py", COPY)
+    result = project.pytester.runpytest_subprocess("--collect-only", "-p", "bandwidth")
+    result.stdout.fnmatch_lines(["LOADER*SourceFileLoader*"])
+
+
 def test_works_beside_the_usual_plugins_together(project):
     for name in ("xdist", "pytest_benchmark", "pytest_randomly", "pytest_rerunfailures", "pytest_cov"):
         pytest.importorskip(name)
