@@ -11,10 +11,12 @@
 //   layer_norm_naive      3                       mean, then variance, then result: one pass each
 //   layer_norm_staged     1                       the row waits in shared memory for the two later passes; columns past
 //                                                 the first 8192 are read again
+//   rms_norm_residual_    2                       the sum is stored, and computed again for the result
+//   naive
 //   ..._registers         1                       the row waits in registers, 64 bytes a thread; rows that do not fit,
 //                                                 or not in accesses of 16 bytes, go the way of naive
 //
-// What bounds them: the memory, if enough is asked for before a thread waits. The first two do not: they load one
+// What bounds them: the memory, if enough is asked for before a thread waits. The first three do not: they load one
 // element a round and wait for it, and 32 KiB of shared memory leave room for few blocks. Those to copy are
 // ..._registers.
 //
@@ -226,7 +228,7 @@ __device__ __forceinline__ void layer_norm_registers(T* out, const T* in, const 
     }
 }
 
-// Two passes, for rows that are not whole packs or do not fit.
+// Also for rows that are not whole packs or do not fit.
 template <typename T>
 __device__ __forceinline__ void rms_norm_residual_naive(T* out, T* sum, const T* in, const T* residual, const T* gamma,
                                                         float epsilon, long long rows, long long cols) {
@@ -289,6 +291,20 @@ __device__ __forceinline__ void rms_norm_residual_registers(T* out, T* sum, cons
     }
 }
 
+extern "C" __global__ void rms_norm_residual_naive_f32(float* __restrict__ out, float* __restrict__ sum,
+                                                       const float* __restrict__ in,
+                                                       const float* __restrict__ residual,
+                                                       const float* __restrict__ gamma, float epsilon, long long rows,
+                                                       long long cols) {
+    rms_norm_residual_naive(out, sum, in, residual, gamma, epsilon, rows, cols);
+}
+extern "C" __global__ void rms_norm_residual_naive_f16(__half* __restrict__ out, __half* __restrict__ sum,
+                                                       const __half* __restrict__ in,
+                                                       const __half* __restrict__ residual,
+                                                       const __half* __restrict__ gamma, float epsilon, long long rows,
+                                                       long long cols) {
+    rms_norm_residual_naive(out, sum, in, residual, gamma, epsilon, rows, cols);
+}
 extern "C" __global__ void __launch_bounds__(1024) layer_norm_registers_f32(float* __restrict__ out,
                                                                             const float* __restrict__ in,
                                                                             const float* __restrict__ gamma,

@@ -12,7 +12,7 @@
 //   registers   copy this one: the row stays in registers, as in softmax.cu; two are converted at a time, for which Ada
 //               and later GPUs have an instruction.
 // The plain version of MXFP8 gives each thread a block: neighbours are 128 or 64 bytes apart, 32 sectors a request.
-// Dequantize is of wide loads and stores (_f32x4, _f16x8, _bf16x8) alone.
+// The plain version of dequantize (_f32, _f16) loads one byte a thread; copy the wide ones (_f32x4, _f16x8, _bf16x8).
 //
 // e4m3 is a sign, 4 bits of exponent (127 becomes 7) and 3 of mantissa; 0x7f is NaN, and there is no infinity. A row of
 // zeros has scale 0. A NaN is NaN in FP8, 0 in int8, and counts for no maximum; of a row with an infinity nothing is
@@ -188,19 +188,28 @@ __device__ __forceinline__ void quantize_registers(typename To::Code* codes, flo
 }
 
 template <typename From, typename T>
+__device__ __forceinline__ void dequantize_plain(T* out, const typename From::Code* codes, const float* scales,
+                                                 long long rows, long long cols) {
+#pragma unroll 1
+    for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+        const float scale = scales[row];
+#pragma unroll 1
+        for (long long c = threadIdx.x; c < cols; c += blockDim.x)
+            out[row * cols + c] = static_cast<T>(From::value(codes[row * cols + c]) * scale);
+    }
+}
+
+template <typename From, typename T>
 __device__ __forceinline__ void dequantize(T* out, const typename From::Code* codes, const float* scales,
                                            long long rows, long long cols) {
     constexpr int WIDTH = Pack<T>::WIDTH;
     const Share my = share_of(cols * sizeof(T), 16 * PACKS);
-    const bool is_aligned = aligned(out, codes, cols * sizeof(T));
+    if (!aligned(out, codes, cols * sizeof(T))) return dequantize_plain<From>(out, codes, scales, rows, cols);
 #pragma unroll 1
     for (long long row = my.row; row < rows; row += my.at_once) {
         const float scale = scales[row];
 #pragma unroll 1
-        for (long long c = my.lane; !is_aligned && c < cols; c += my.lanes)
-            out[row * cols + c] = static_cast<T>(From::value(codes[row * cols + c]) * scale);
-#pragma unroll 1
-        for (long long first = my.lane; is_aligned && first < cols / WIDTH; first += PACKS * my.lanes) {
+        for (long long first = my.lane; first < cols / WIDTH; first += PACKS * my.lanes) {
             Codes<T> from[PACKS];
 #pragma unroll
             for (int k = 0; k < PACKS; ++k)
@@ -304,6 +313,14 @@ extern "C" __global__ void quantize_int8_registers_bf16(signed char* __restrict_
                                                         long long cols) {
     quantize_registers<Int8>(codes, scales, in, rows, cols);
 }
+extern "C" __global__ void dequantize_int8_f32(float* __restrict__ out, const signed char* __restrict__ codes,
+                                               const float* __restrict__ scales, long long rows, long long cols) {
+    dequantize_plain<Int8>(out, codes, scales, rows, cols);
+}
+extern "C" __global__ void dequantize_int8_f16(__half* __restrict__ out, const signed char* __restrict__ codes,
+                                               const float* __restrict__ scales, long long rows, long long cols) {
+    dequantize_plain<Int8>(out, codes, scales, rows, cols);
+}
 extern "C" __global__ void dequantize_int8_f32x4(float* __restrict__ out, const signed char* __restrict__ codes,
                                                  const float* __restrict__ scales, long long rows, long long cols) {
     dequantize<Int8>(out, codes, scales, rows, cols);
@@ -337,6 +354,14 @@ extern "C" __global__ void quantize_fp8_registers_bf16(unsigned char* __restrict
                                                        const __nv_bfloat16* __restrict__ in, long long rows,
                                                        long long cols) {
     quantize_registers<Fp8>(codes, scales, in, rows, cols);
+}
+extern "C" __global__ void dequantize_fp8_f32(float* __restrict__ out, const unsigned char* __restrict__ codes,
+                                              const float* __restrict__ scales, long long rows, long long cols) {
+    dequantize_plain<Fp8>(out, codes, scales, rows, cols);
+}
+extern "C" __global__ void dequantize_fp8_f16(__half* __restrict__ out, const unsigned char* __restrict__ codes,
+                                              const float* __restrict__ scales, long long rows, long long cols) {
+    dequantize_plain<Fp8>(out, codes, scales, rows, cols);
 }
 extern "C" __global__ void dequantize_fp8_f32x4(float* __restrict__ out, const unsigned char* __restrict__ codes,
                                                 const float* __restrict__ scales, long long rows, long long cols) {

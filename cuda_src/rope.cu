@@ -9,6 +9,9 @@
 // and cosine of large numbers take long) nor asked for by each head again. x is tokens x heads x d, cosines and sines
 // are tokens x d/2. d is even: of an odd d the last element is left alone.
 //
+// The plain version (_f32, _f16) takes one pair at a time. For each it divides numbers of 64 bits, to know its head. It
+// asks for the angles once for every head. Those to copy are the wide ones (_f32x4, _f16x8, _bf16x8).
+//
 // One block walks one token at a time. Any one-dimensional grid and blocks, any sizes, 0 included. Halves: float
 // arithmetic, one rounding at the end.
 //
@@ -69,15 +72,9 @@ __device__ __forceinline__ void rope_wide(T* out, const T* x, const float* cosin
 }
 
 template <typename T>
-__device__ __forceinline__ void rope(T* out, const T* x, const float* cosines, const float* sines, long long tokens,
-                                     long long heads, long long d) {
-    constexpr int WIDTH = Pack<T>::WIDTH;
+__device__ __forceinline__ void rope_plain(T* out, const T* x, const float* cosines, const float* sines,
+                                           long long tokens, long long heads, long long d) {
     const long long half = d / 2;
-    const unsigned long long bits = (unsigned long long)out | (unsigned long long)x | (unsigned long long)cosines |
-                                    (unsigned long long)sines;
-    // The heads of a token are counted in 32 bits.
-    if (bits % 16 == 0 && d % (2 * WIDTH) == 0 && d > 0 && half / WIDTH <= blockDim.x && heads * d < 1ll << 31)
-        return rope_wide(out, x, cosines, sines, tokens, static_cast<int>(heads), static_cast<int>(half / WIDTH));
 #pragma unroll 1
     for (long long token = blockIdx.x; token < tokens; token += gridDim.x)
 #pragma unroll 1
@@ -89,6 +86,29 @@ __device__ __forceinline__ void rope(T* out, const T* x, const float* cosines, c
         }
 }
 
+template <typename T>
+__device__ __forceinline__ void rope(T* out, const T* x, const float* cosines, const float* sines, long long tokens,
+                                     long long heads, long long d) {
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    const long long half = d / 2;
+    const unsigned long long bits = (unsigned long long)out | (unsigned long long)x | (unsigned long long)cosines |
+                                    (unsigned long long)sines;
+    // The heads of a token are counted in 32 bits.
+    if (bits % 16 == 0 && d % (2 * WIDTH) == 0 && d > 0 && half / WIDTH <= blockDim.x && heads * d < 1ll << 31)
+        return rope_wide(out, x, cosines, sines, tokens, static_cast<int>(heads), static_cast<int>(half / WIDTH));
+    rope_plain(out, x, cosines, sines, tokens, heads, d);
+}
+
+extern "C" __global__ void rope_f32(float* __restrict__ out, const float* __restrict__ in,
+                                    const float* __restrict__ cosines, const float* __restrict__ sines,
+                                    long long tokens, long long heads, long long d) {
+    rope_plain(out, in, cosines, sines, tokens, heads, d);
+}
+extern "C" __global__ void rope_f16(__half* __restrict__ out, const __half* __restrict__ in,
+                                    const float* __restrict__ cosines, const float* __restrict__ sines,
+                                    long long tokens, long long heads, long long d) {
+    rope_plain(out, in, cosines, sines, tokens, heads, d);
+}
 extern "C" __global__ void rope_f32x4(float* __restrict__ out, const float* __restrict__ in,
                                       const float* __restrict__ cosines, const float* __restrict__ sines,
                                       long long tokens, long long heads, long long d) {

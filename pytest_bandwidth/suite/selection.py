@@ -30,12 +30,12 @@ SIZING_DTYPE = "float32"
 NOT_QUICK = frozenset(
     {
         *("softmax-naive", "softmax-online", "layer_norm-naive", "gemm-tiled"),
-        *("kv_decode-plain", "kv_decode_paged-plain", "kv_decode_fp8-plain"),
+        *("kv_decode_paged-plain", "kv_decode_fp8-plain"),
     }
 )
 NOT_QUICK_VERSIONS = frozenset({"int64", "pageable"})
-# Of streams and reductions, read, copy and triad show how a kernel fills the memory of a fast card.
-NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "sum-wide", "dot-wide"})
+# Of streams and reductions, read, copy, triad and sum show how a kernel fills the memory of a fast card.
+NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "dot-wide"})
 # Data that any cache would hold, on purpose: it is measured cold, and is GB/s like any other.
 CACHED: dict[str, Sizes] = {"copy-plain": {"n": 1 << 20}}
 CACHED_DTYPES = frozenset({"float32", "float16"})

@@ -146,7 +146,7 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("bias_relu_dropout", stream.bias_relu_dropout_of_four, _FUSED, "n n", WIDE_FLOATS),
     _family("cos", stream.cos, _ONE_TO_ONE, "n n"),
     _family("cos_cos", stream.cos_cos, _ONE_TO_ONE, "n n", (*FLOATS, *WIDE_FLOATS)),
-    _family("swiglu", stream.swiglu, "out:T* gate:T* up:T* n:i64", "n n n", WIDE_FLOATS),
+    _family("swiglu", stream.swiglu, "out:T* gate:T* up:T* n:i64", "n n n", (*FLOATS, *WIDE_FLOATS)),
     _family("intensity_fma", stream.intensity_fma, "out:T* in:T* factor:W addend:W repeats:i32 n:i64", "n n", WIDE),
     _family("intensity_add", stream.intensity_add, "out:T* in:T* addend:W repeats:i32 n:i64", "n n", ALL),
     _family("strided_read", access.strided_read, _STRIDED, lambda stride, n: (n, _reach(stride, n)), bits=True),
@@ -168,14 +168,17 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("layer_norm_naive", norms.layer_norm_naive, _NORM, "rows·cols rows·cols cols cols"),
     _family("layer_norm_staged", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
     _family("layer_norm_registers", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
-    _family("rms_norm_residual_registers", norms.rms_norm_residual, _RMS_NORM, f"{_OF_MATRICES} cols"),
+    *(
+        _family(f"rms_norm_residual_{version}", norms.rms_norm_residual, _RMS_NORM, f"{_OF_MATRICES} cols")
+        for version in ("naive", "registers")
+    ),
     _family("logsumexp_registers", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
     _family("logsumexp_fused", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
     _family("row_max", norms.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
     _family("topk", norms.topk, _TOPK, "rows·k rows·k rows·cols", (*FLOATS, *WIDE_FLOATS)),
-    _family("rope", rope.rope, _ROPE, _turned, WIDE_FLOATS),
+    _family("rope", rope.rope, _ROPE, _turned, (*FLOATS, *WIDE_FLOATS)),
     *(
         _family(f"quantize_int8_{version}", quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED)
         for version in ("plain", "registers")
@@ -188,8 +191,13 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
         _family(f"quantize_mxfp8_{version}", quantize.quantize_mxfp8, _MXFP8, _of_mxfp8)
         for version in ("plain", "registers")
     ),
-    _family("dequantize_int8", quantize.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, WIDE_FLOATS),
-    _family("dequantize_fp8", quantize.dequantize_fp8, _DEQUANTIZE.format("u8"), _OF_DEQUANTIZED, WIDE_FLOATS),
+    *(
+        _family(f"dequantize_{kind}", function, _DEQUANTIZE.format(code), _OF_DEQUANTIZED, (*FLOATS, *WIDE_FLOATS))
+        for kind, code, function in (
+            ("int8", "i8", quantize.dequantize_int8),
+            ("fp8", "u8", quantize.dequantize_fp8),
+        )
+    ),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
     _family("gemm_blocked", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),

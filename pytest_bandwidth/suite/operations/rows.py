@@ -104,12 +104,13 @@ def _layer_norm(version: str) -> Operation:
     return Operation("layer_norm", version, FLOATS, prepare, TWO_PASSES, SMALL_OF.get(version, SMALL))
 
 
-def _rms_norm_residual() -> Operation:
+def _rms_norm_residual(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         rows, cols = shape = (sizes["rows"], sizes["cols"])
         inputs = (*(centred(arrays, shape, dtype) for _ in range(2)), arrays.random(cols, dtype))
         results = {name: arrays.empty(shape, dtype) for name in ("out", "sum")}
-        geometry, held = _registers(rows, cols, dtype, matrices=2)
+        held = version == "registers"
+        geometry, held = _registers(rows, cols, dtype, matrices=2) if held else (blocks(rows, THREADS), held)
         moved = traffic.rms_norm_residual(rows, cols, dtype, row_reads=1 if held else 2)
 
         def reference(a: Any, residual: Any, gamma: Any) -> Any:
@@ -117,11 +118,11 @@ def _rms_norm_residual() -> Operation:
 
         # What is normalised is the sum as it is stored: rounded.
         tolerance = rounding(dtype, absolute=1e-5, roundings=2)
-        name, given = f"rms_norm_residual_registers_{SUFFIX[dtype]}", (results, inputs, (np.float32(EPSILON), *shape))
+        name, given = f"rms_norm_residual_{version}_{SUFFIX[dtype]}", (results, inputs, (np.float32(EPSILON), *shape))
         return one_launch("layernorm.cu", name, geometry, *given, moved, reference, tolerance)
 
     shapes = shapes_by("rows", lambda dtype: 4 * bytes_per_element(dtype) * COLS, cols=COLS)
-    return Operation("rms_norm_residual", "registers", FLOATS, prepare, shapes, REGISTERS_SMALL)
+    return Operation("rms_norm_residual", version, FLOATS, prepare, shapes, SMALL_OF.get(version, SMALL))
 
 
 # By kind of 8 bits, what its codes lie in.
@@ -160,19 +161,21 @@ def _quantize_mxfp8(version: str) -> Operation:
     return Operation("quantize_mxfp8", version, FLOATS, prepare, shapes, small)
 
 
-def _dequantize(kind: str) -> Operation:
+def _dequantize(kind: str, version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         rows, cols = shape = (sizes["rows"], sizes["cols"])
         codes, scales = arrays.random(shape, CODES[kind]), arrays.random(rows, "float32")
         if kind == "fp8":
             codes[codes % 128 == 127] = 0  # NaN would show nothing of what is not written
         scales /= scales.dtype.type(448)
-        geometry, _ = _registers(rows, cols, dtype)
+        suffixes, geometry = SUFFIX, blocks(rows, THREADS)
+        if version == "wide":
+            suffixes, (geometry, _) = WIDE_SUFFIX, _registers(rows, cols, dtype)
         moved, results = traffic.dequantize_rows(rows, cols, dtype), {"out": arrays.empty(shape, dtype)}
-        name, given = f"dequantize_{kind}_{WIDE_SUFFIX[dtype]}", (geometry, results, (codes, scales), shape, moved)
+        name, given = f"dequantize_{kind}_{suffixes[dtype]}", (geometry, results, (codes, scales), shape, moved)
         return one_launch("quantize.cu", name, *given, references.dequantize_rows, rounding(dtype))
 
-    return Operation(f"dequantize_{kind}", "wide", FLOATS, prepare, IN_8_BITS, REGISTERS_SMALL)
+    return Operation(f"dequantize_{kind}", version, FLOATS, prepare, IN_8_BITS, REGISTERS_SMALL)
 
 
 HEADS, HEAD = 32, 128
@@ -201,7 +204,7 @@ def _topk(version: str) -> Operation:
     return Operation("topk", version, FLOATS, prepare, shapes, small)
 
 
-def _rope() -> Operation:
+def _rope(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         tokens, heads, d = shape = (sizes["tokens"], sizes["heads"], sizes["d"])
         if d % 2:
@@ -210,15 +213,18 @@ def _rope() -> Operation:
         # Any two numbers will do: the kernel does not know that they belong to one angle.
         angles = tuple(centred(arrays, (tokens, d // 2), "float32", spread=2) for _ in range(2))
         packs, uneven = divmod(d // 2 * bytes_per_element(dtype), 16)
-        at_once = heads if uneven or not packs else min(THREADS // packs, heads)
+        at_once = heads if version == "plain" or uneven or not packs else min(THREADS // packs, heads)
         moved = traffic.rope(tokens, heads, d, dtype, angle_loads=at_once)
-        name, given = f"rope_{WIDE_SUFFIX[dtype]}", ({"out": out}, (source, *angles), shape)
+        name, given = (
+            f"rope_{(WIDE_SUFFIX if version == 'wide' else SUFFIX)[dtype]}",
+            ({"out": out}, (source, *angles), shape),
+        )
         tolerance = rounding(dtype, absolute=2.0**-22)
         return one_launch("rope.cu", name, blocks(tokens, THREADS), *given, moved, references.rope, tolerance)
 
     shapes = shapes_by("tokens", lambda dtype: traffic.rope(1, HEADS, HEAD, dtype).bytes_moved, heads=HEADS, d=HEAD)
     small = sizes_of("tokens heads d", (0, 1, 8), (1, 0, 8), (1, 1, 2), (3, 5, 6), (2, 3, 64), (5, 40, 128))
-    return Operation("rope", "wide", FLOATS, prepare, shapes, small)
+    return Operation("rope", version, FLOATS, prepare, shapes, small)
 
 
 def _logsumexp(version: str) -> Operation:
@@ -266,10 +272,12 @@ OPERATIONS: tuple[Operation, ...] = (
     *(_softmax(version) for version in ("staged", "online", "naive")),
     *with_bfloat16(_layer_norm("registers")),
     *(_layer_norm(version) for version in ("staged", "naive")),
-    *with_bfloat16(_rms_norm_residual()),
+    *with_bfloat16(_rms_norm_residual("registers")),
+    _rms_norm_residual("naive"),
     *with_bfloat16(_logsumexp("registers")),
     *(_logsumexp(version) for version in ("fused", "unfused")),
-    *with_bfloat16(_rope()),
+    *with_bfloat16(_rope("wide")),
+    _rope("plain"),
     *with_bfloat16(_topk("wide")),
     _topk("plain"),
     *(
@@ -279,5 +287,9 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     *with_bfloat16(_quantize_mxfp8("registers")),
     _quantize_mxfp8("plain"),
-    *(operation for kind in CODES for operation in with_bfloat16(_dequantize(kind))),
+    *(
+        operation
+        for kind in CODES
+        for operation in (*with_bfloat16(_dequantize(kind, "wide")), _dequantize(kind, "plain"))
+    ),
 )

@@ -181,11 +181,11 @@ _of_three_wide = partial(_of_three, numbers=references.uniform_of_four)
 GATE_SPREAD = 16
 
 
-def _swiglu() -> Operation:
+def _swiglu(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n, results = sizes["n"], {"out": arrays.empty(sizes["n"], dtype)}
         given = centred(arrays, n, dtype, GATE_SPREAD), centred(arrays, n, dtype)
-        name, threads = _kernel_and_threads("swiglu", "wide", dtype, n, inputs=2)
+        name, threads = _kernel_and_threads("swiglu", version, dtype, n, inputs=2)
         # exp of a float at −8 has a relative error of 16 roundings; the approximate division has two, the product one.
         tolerance = rounding(dtype, absolute=2.0**-24, roundings=24 if dtype == "float32" else 2)
         moved = traffic.swiglu(n, dtype)
@@ -193,7 +193,7 @@ def _swiglu() -> Operation:
         return one_launch("pointwise.cu", name, geometry, results, given, (n,), moved, reference, tolerance)
 
     shapes = vector_shapes(lambda dtype: traffic.swiglu(1, dtype).bytes_moved)
-    return Operation("swiglu", "wide", FLOATS, prepare, shapes, SMALL)
+    return Operation("swiglu", version, FLOATS, prepare, shapes, SMALL)
 
 
 # ---- intensity sweep -------------------------------------------------------------------------------------------------
@@ -260,7 +260,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *(_chain("bias_relu_dropout", _THREE, _of_three, version) for version in ("fused", "unfused")),
     *with_bfloat16(_chain("cos_cos", _TWO, references.cos_cos, "wide")),
     *(_chain("cos_cos", _TWO, references.cos_cos, version) for version in ("fused", "unfused")),
-    *with_bfloat16(_swiglu()),
+    *with_bfloat16(_swiglu("wide")),
+    _swiglu("plain"),
     *(_sweep("intensity_fma", version) for version in ("wide", "fma")),
     _sweep("intensity_add", "add"),
 )
