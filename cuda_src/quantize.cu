@@ -204,16 +204,19 @@ __device__ __forceinline__ void dequantize(T* out, const typename From::Code* co
                                            long long rows, long long cols) {
     constexpr int WIDTH = Pack<T>::WIDTH;
     const Share my = share_of(cols * sizeof(T), 16 * PACKS);
-    if (!aligned(out, codes, cols * sizeof(T))) return dequantize_plain<From>(out, codes, scales, rows, cols);
+    // Packs of a row are counted in 32 bits.
+    if (!aligned(out, codes, cols * sizeof(T)) || cols >= 1ll << 31)
+        return dequantize_plain<From>(out, codes, scales, rows, cols);
+    const int count = static_cast<int>(cols) / WIDTH;
 #pragma unroll 1
     for (long long row = my.row; row < rows; row += my.at_once) {
         const float scale = scales[row];
 #pragma unroll 1
-        for (long long first = my.lane; first < cols / WIDTH; first += PACKS * my.lanes) {
+        for (int first = my.lane; first < count; first += PACKS * my.lanes) {
             Codes<T> from[PACKS];
 #pragma unroll
             for (int k = 0; k < PACKS; ++k)
-                if (first + k * my.lanes < cols / WIDTH)
+                if (first + k * my.lanes < count)
                     from[k] = reinterpret_cast<const Codes<T>*>(codes + row * cols)[first + k * my.lanes];
 #pragma unroll
             for (int k = 0; k < PACKS; ++k) {
@@ -222,7 +225,7 @@ __device__ __forceinline__ void dequantize(T* out, const typename From::Code* co
                 for (int j = 0; j < WIDTH; ++j)
                     result.lane[j] =
                         static_cast<T>(From::value(from[k].four[j / 4] >> 8 * (j % 4) & 0xff) * scale);
-                if (first + k * my.lanes < cols / WIDTH)
+                if (first + k * my.lanes < count)
                     reinterpret_cast<Pack<T>*>(out + row * cols)[first + k * my.lanes] = result;
             }
         }
