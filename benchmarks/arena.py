@@ -174,6 +174,7 @@ IGNORED = "/ours.*\n/code/\n/theirs/\n__pycache__/\n.pytest_cache/\n"
 FAILED = re.compile(r"test_theirs\[(\w+)\].* - Field '(median|min)' has failed")
 # A test's outcome in pytest's summary of -rA.
 REPORTED = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) test_kernels\.py::test_ours\[(\w+)\]", re.MULTILINE)
+TOOK = re.compile(r"^([\d.]+)s call +test_kernels\.py::test_ours\[(\w+)\]", re.MULTILINE)
 # The status of a test that failed before it was judged.
 UNJUDGED = "unjudged"
 
@@ -196,13 +197,13 @@ class Tally:
         drop: float,
         statuses: Mapping[str, str],
         failed: Collection[str],
-        seconds: float,
+        seconds: Mapping[str, float],
     ) -> None:
-        """Take in a run's statuses by kernel, and which kernels' tests pytest failed."""
+        """Take in a run's statuses and seconds by kernel, and which kernels' tests pytest failed."""
         for kernel, status in statuses.items():
             self.statuses.setdefault((judge, circumstance, kernel, drop), Counter())[status] += 1
             self.failures.setdefault((judge, circumstance, kernel, drop), Counter())[status] += kernel in failed
-        self.seconds.setdefault((judge, circumstance, drop), []).append(seconds / len(statuses))
+        self.seconds.setdefault((judge, circumstance, drop), []).extend(seconds.values())
 
     def count(self, judge: str, circumstance: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
         return _sum(self.statuses, judge, circumstance, kernels, drop)
@@ -300,15 +301,15 @@ class Arena:
     def _judge_in(self, mode: str, circumstance: str, drop: float) -> None:
         document = self.folder / "ours.json"
         document.unlink(missing_ok=True)
-        options = (self._tolerance, *MODES[mode], "-rA", f"--bandwidth-json={document.name}")
-        code, text, seconds = self._pytest("ours", *options)
+        options = (self._tolerance, *MODES[mode], "-rA", "--durations=0", f"--bandwidth-json={document.name}")
+        code, text, _ = self._pytest("ours", *options)
         failed = failed_by_pytest(code, text, self._kernels)
         if not document.is_file():
             raise SystemExit(f"nothing was judged:\n{text}")
         rows = json.loads(document.read_text())["results"]
         statuses = dict.fromkeys(self._kernels, UNJUDGED)
         statuses |= {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
-        self._kept.add(mode, circumstance, drop, statuses, failed, seconds)
+        self._kept.add(mode, circumstance, drop, statuses, failed, seconds_of(text))
         expected = {"REGRESSED"} if drop else {"OK", "IMPROVED"}
         for row in rows:
             if row["status"] not in expected:
@@ -325,7 +326,8 @@ class Arena:
         for judge, figure in ((MEDIAN, "median"), (MINIMUM, "min")):
             failed = {name for name in self._kernels if (name, figure) in found}
             statuses = {name: "REGRESSED" if name in failed else "OK" for name in self._kernels}
-            self._kept.add(judge, circumstance, drop, statuses, failed, seconds)
+            of_kernels = dict.fromkeys(self._kernels, seconds / len(self._kernels))
+            self._kept.add(judge, circumstance, drop, statuses, failed, of_kernels)
 
     def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
         return run([*command(tool), *args], self.folder, environment())
@@ -370,6 +372,11 @@ def failed_by_pytest(code: int, text: str, kernels: Sequence[str]) -> set[str]:
     if code != (pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK):
         raise SystemExit(f"pytest ended with {code}, and failed {len(failed)} tests:\n{text}")
     return failed
+
+
+def seconds_of(text: str) -> dict[str, float]:
+    """Return by kernel the seconds of its test, pairs included, of what a run printed with --durations=0."""
+    return {kernel: float(seconds) for seconds, kernel in TOOK.findall(text)}
 
 
 def command(tool: str) -> list[str]:

@@ -93,13 +93,15 @@ def limited(count: int, judged: int, *, at_most: bool) -> str:
 
 
 def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
-    """Yield the seconds of a row, start-up and pairs included, for unchanged, edited and slowed kernels."""
+    """Yield the seconds of a row, pairs included, by what was changed, and of all changed rows."""
     for judge in JUDGES[:-1]:  # both peers are one run
-        for name, drop in rounds_of(drops):
-            seconds = kept.seconds.get((judge, name, drop))
+        taken = {(name, drop): kept.seconds.get((judge, name, drop), []) for name, drop in rounds_of(drops)}
+        settled = [one for (name, _), seconds in taken.items() if name != UNCHANGED for one in seconds]
+        arms = {arm(name, drop): seconds for (name, drop), seconds in taken.items()} | {"all changed": settled}
+        for what, seconds in arms.items():
             if seconds:
                 figures = f"median {median(seconds):.1f}, mean {fmean(seconds):.1f}, at most {max(seconds):.1f}"
-                yield f"- {judge}, {arm(name, drop)}: seconds a row, means of {len(seconds)} runs: {figures}"
+                yield f"- {judge}, {what}: seconds a row, of {len(seconds)}: {figures}"
 
 
 def wait_until(moment: datetime) -> None:
