@@ -36,6 +36,17 @@ NOT_QUICK = frozenset(
 NOT_QUICK_VERSIONS = frozenset({"int64", "pageable"})
 # Of streams and reductions, read, copy, triad and sum show how a kernel fills the memory of a fast card.
 NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "dot-wide"})
+# On a host one function stands for several versions of a kernel, which show something on a GPU alone.
+SAME_ON_HOST = frozenset(
+    {
+        *("read-plain", "copy-plain", "triad-plain", "sum-plain", "cos_cos-fused", "swiglu-plain", "intensity_fma-fma"),
+        *("embedding-plain", "transpose-tiled", "softmax-staged", "layer_norm-staged", "rms_norm_residual-naive"),
+        *("logsumexp-fused", "rope-plain", "topk-plain", "gemm-blocked", "gemv-plain", "gemm_int8-plain"),
+        *(f"{way}quantize_{kind}-plain" for way in ("", "de") for kind in ("int8", "fp8")),
+        *("quantize_mxfp8-plain", "q4_0_dequantize-plain", "attention-flash"),
+        *("kv_append-plain", "kv_append_fp8-plain", "kv_decode-split"),
+    }
+)
 # Data that any cache would hold, on purpose: it is measured cold, and is GB/s like any other.
 CACHED: dict[str, Sizes] = {"copy-plain": {"n": 1 << 20}}
 CACHED_DTYPES = frozenset({"float32", "float16"})
@@ -109,7 +120,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
         if device_kind is not None and device_kind not in operation.devices:
             continue
         left_out = operation.version in NOT_QUICK_VERSIONS or operation.name in NOT_QUICK_OPERATIONS
-        is_quick = not left_out and operation.title not in NOT_QUICK | NOT_QUICK_WIDE
+        elsewhere = SAME_ON_HOST if device_kind == "cpu" else frozenset[str]()
+        is_quick = not left_out and operation.title not in NOT_QUICK | NOT_QUICK_WIDE | elsewhere
         for dtype in operation.dtypes:
             if operation.title in CACHED and dtype in CACHED_DTYPES and device_kind != "traffic":
                 yield Selected(operation, dtype, 0, CACHED[operation.title])

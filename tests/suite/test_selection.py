@@ -8,8 +8,10 @@ from test_operations_table import HostArrays
 
 from pytest_bandwidth.devices.open import timed_on
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 from pytest_bandwidth.suite.operations import OPERATIONS
-from pytest_bandwidth.suite.selection import QUICK_BFLOAT16, SHAPE_EFFECTS, selected, target_bytes
+from pytest_bandwidth.suite.operations.model import KernelStep
+from pytest_bandwidth.suite.selection import QUICK_BFLOAT16, SAME_ON_HOST, SHAPE_EFFECTS, selected, target_bytes
 
 # One line for each operation that the suite promises, with the versions that stand side by side.
 ROWS = {
@@ -77,8 +79,9 @@ def test_every_row_is_selected_on_the_devices_that_can_run_it(kind, profile):
     ids = [test.id for test in tests]
     assert len(set(ids)) == len(ids)
     assert all(kind in test.operation.devices for test in tests)
-    missing = {row: start for row, starts in ON[kind].items() for start in starts if not _any_starts(ids, start)}
-    assert missing == {}
+    elsewhere = tuple(SAME_ON_HOST) if (kind, profile) == ("cpu", "quick") else ()
+    wanted = [(row, start) for row, starts in ON[kind].items() for start in starts if not start.startswith(elsewhere)]
+    assert [(row, start) for row, start in wanted if not _any_starts(ids, start)] == []
     other = {start for starts in LINKS.values() for start in starts if kind != "cuda" and _any_starts(ids, start)}
     assert other == set(), "only what the device can run"
 
@@ -87,6 +90,22 @@ def test_a_quick_run_on_a_gpu_has_the_best_versions_in_every_type():
     quick = {(test.operation.title, test.dtype) for test in selected("quick", "cuda")}
     assert {(title, dtype) for title in QUICK_BFLOAT16 for dtype in ("float32", "float16", "bfloat16")} <= quick
     assert not any(test.dtype == "bfloat16" for kind in ("traffic", "cpu") for test in selected("quick", kind))
+
+
+def test_a_quick_run_on_a_host_measures_no_function_of_an_operation_twice(monkeypatch):
+    monkeypatch.setattr("pytest_bandwidth.suite.selection.SAME_ON_HOST", frozenset())
+    measured, same = set(), set()
+    for test in selected("quick", "cpu"):
+        sizes = test.sizes or test.sizes_on(IDENTITIES["traffic"], "quick")
+        steps = test.operation.prepare(HostArrays(), test.dtype, sizes).steps
+        if not all(isinstance(step, KernelStep) for step in steps):
+            continue
+        functions = tuple(HOST_KERNELS[step.kernel].function for step in steps)
+        what = (test.operation.name, test.dtype, test.shape, tuple((test.sizes or {}).items()), functions)
+        if what in measured:
+            same.add(test.operation.title)
+        measured.add(what)
+    assert same == SAME_ON_HOST
 
 
 def _any_starts(ids: list[str], start: str) -> bool:
