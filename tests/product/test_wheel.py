@@ -114,7 +114,7 @@ def test_installed_wheel_runs_from_there(wheel, tmp_path):
     page = (project / "run.html").read_text(encoding="utf-8")
     assert "test_triad.py::test_triad" in page
     assert '<figure class="chart"' in page
-    suite = ("--pyargs", "pytest_bandwidth.suite", "-k", "copy-plain-float32")
+    suite = ("--pyargs", "pytest_bandwidth.suite", "-k", "copy and float32")
     text = done(python, "-m", "pytest", *quick, *suite, cwd=project)
     assert "2 passed" in text
     where = done(python, "-c", "import pytest_bandwidth; print(pytest_bandwidth.__file__)", cwd=project)
