@@ -375,7 +375,7 @@ def failed_by_pytest(code: int, text: str, kernels: Sequence[str]) -> set[str]:
 
 
 def seconds_of(text: str) -> dict[str, float]:
-    """Return by kernel the seconds of its test, pairs included, of what a run printed with --durations=0."""
+    """Return how long each kernel's test took, as pytest printed it with --durations=0."""
     return {kernel: float(seconds) for seconds, kernel in TOOK.findall(text)}
 
 

@@ -42,7 +42,7 @@ _FIXTURE: pytest.StashKey[Bandwidth] = pytest.StashKey()
 
 
 class _AsInstalled:
-    """Load the package's modules as they are, before pytest is asked.
+    """Find the package's modules before pytest's import hook does, so that they are loaded as installed.
 
     pytest rewrites the assertions of all modules of an installed plugin. In the first run, and in each one where Python
     writes no bytecode (PYTHONDONTWRITEBYTECODE, as in many images), that took 0.5 s a process.

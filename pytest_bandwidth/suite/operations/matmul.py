@@ -34,6 +34,7 @@ from pytest_bandwidth.suite.operations.model import (
     processors,
     rounding,
     sizes_of,
+    suffix_of,
     tiled,
     vector_shapes,
     with_bfloat16,
@@ -171,7 +172,7 @@ def _gemv(version: str) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n, k = sizes["n"], sizes["k"]
         inputs, results = (centred(arrays, (n, k), dtype), centred(arrays, k, dtype)), {"y": arrays.empty(n, dtype)}
-        name = f"gemv_{(WIDE_SUFFIX if version == 'wide' else SUFFIX)[dtype]}"
+        name = f"gemv_{suffix_of(version, dtype)}"
         moved, tolerance = traffic.linear(1, n, k, dtype), product_tolerance(k, dtype)
 
         def reference(w: Any, x: Any) -> Any:

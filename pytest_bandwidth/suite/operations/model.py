@@ -126,6 +126,11 @@ SUFFIX = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f6
 WIDE_SUFFIX = {"bfloat16": "bf16x8", "float16": "f16x8", "float32": "f32x4"}
 
 
+def suffix_of(version: str, dtype: str) -> str:
+    """Return how the names of kernels with this version's loads and stores end: 16 bytes at a time, or an element."""
+    return (WIDE_SUFFIX if version == "wide" else SUFFIX)[dtype]
+
+
 def centred(arrays: Arrays, shape: int | Sequence[int], dtype: str, spread: int = 1) -> Any:
     """Return random values in [−spread ÷ 2, spread ÷ 2): both signs, so that a wrong sign or a missing relu shows."""
     values = arrays.random(shape, dtype)

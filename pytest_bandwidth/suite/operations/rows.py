@@ -16,7 +16,6 @@ from pytest_bandwidth.suite.operations.model import (
     FLOATS,
     ROUNDING,
     SUFFIX,
-    WIDE_SUFFIX,
     Arrays,
     Case,
     Geometry,
@@ -33,6 +32,7 @@ from pytest_bandwidth.suite.operations.model import (
     rounding,
     shapes_by,
     sizes_of,
+    suffix_of,
     with_bfloat16,
 )
 
@@ -109,8 +109,9 @@ def _rms_norm_residual(version: str) -> Operation:
         rows, cols = shape = (sizes["rows"], sizes["cols"])
         inputs = (*(centred(arrays, shape, dtype) for _ in range(2)), arrays.random(cols, dtype))
         results = {name: arrays.empty(shape, dtype) for name in ("out", "sum")}
-        held = version == "registers"
-        geometry, held = _registers(rows, cols, dtype, matrices=2) if held else (blocks(rows, THREADS), held)
+        geometry, held = blocks(rows, THREADS), False
+        if version == "registers":
+            geometry, held = _registers(rows, cols, dtype, matrices=2)
         moved = traffic.rms_norm_residual(rows, cols, dtype, row_reads=1 if held else 2)
 
         def reference(a: Any, residual: Any, gamma: Any) -> Any:
@@ -168,11 +169,12 @@ def _dequantize(kind: str, version: str) -> Operation:
         if kind == "fp8":
             codes[codes % 128 == 127] = 0  # NaN would show nothing of what is not written
         scales /= scales.dtype.type(448)
-        suffixes, geometry = SUFFIX, blocks(rows, THREADS)
-        if version == "wide":
-            suffixes, (geometry, _) = WIDE_SUFFIX, _registers(rows, cols, dtype)
+        geometry = blocks(rows, THREADS) if version == "plain" else _registers(rows, cols, dtype)[0]
         moved, results = traffic.dequantize_rows(rows, cols, dtype), {"out": arrays.empty(shape, dtype)}
-        name, given = f"dequantize_{kind}_{suffixes[dtype]}", (geometry, results, (codes, scales), shape, moved)
+        name, given = (
+            f"dequantize_{kind}_{suffix_of(version, dtype)}",
+            (geometry, results, (codes, scales), shape, moved),
+        )
         return one_launch("quantize.cu", name, *given, references.dequantize_rows, rounding(dtype))
 
     return Operation(f"dequantize_{kind}", version, FLOATS, prepare, IN_8_BITS, REGISTERS_SMALL)
@@ -191,7 +193,7 @@ def _topk(version: str) -> Operation:
         source = centred(arrays, (rows, cols), dtype)
         results = {"values": arrays.empty((rows, k), dtype), "columns": arrays.empty((rows, k), "int32")}
         moved = traffic.topk(rows, cols, k, dtype, row_reads=1 if version == "wide" else max(k, 1))
-        name = f"topk_{(WIDE_SUFFIX if version == 'wide' else SUFFIX)[dtype]}"
+        name = f"topk_{suffix_of(version, dtype)}"
         given = (blocks(rows, THREADS), results, (source,), (rows, cols, k), moved)
         return one_launch("topk.cu", name, *given, lambda host: references.topk(host, k))
 
@@ -215,10 +217,7 @@ def _rope(version: str) -> Operation:
         packs, uneven = divmod(d // 2 * bytes_per_element(dtype), 16)
         at_once = heads if version == "plain" or uneven or not packs else min(THREADS // packs, heads)
         moved = traffic.rope(tokens, heads, d, dtype, angle_loads=at_once)
-        name, given = (
-            f"rope_{(WIDE_SUFFIX if version == 'wide' else SUFFIX)[dtype]}",
-            ({"out": out}, (source, *angles), shape),
-        )
+        name, given = f"rope_{suffix_of(version, dtype)}", ({"out": out}, (source, *angles), shape)
         tolerance = rounding(dtype, absolute=2.0**-22)
         return one_launch("rope.cu", name, blocks(tokens, THREADS), *given, moved, references.rope, tolerance)
 
