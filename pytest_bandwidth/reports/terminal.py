@@ -50,6 +50,9 @@ MOST_CHANGES = 40
 # A creep of so much since an entry's anchor is told with the entry.
 LEAST_CREEP = 0.01
 _AGAINST_OTHERS = " since other processes ran: end them, or set bandwidth_busy_processors in the ini file"
+_AGAINST_OWN_THREADS = (
+    " and no other process was seen: if two libraries have threads, give one of them fewer (OPENBLAS_NUM_THREADS=1)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +227,12 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
             lines.append((Span(status, MARKUP[Status(status)]), Span(more)))
     # On a GPU nothing is measured of the host's processors.
     disturbed = [o for o in rows if not o.is_valid and o.reason_code in OF_OTHERS]
-    if any((o.conditions.get("after") or {}).get("others_processors") is not None for o in disturbed):
-        lines.append((Span("UNDECIDED", MARKUP[Status.UNDECIDED]), Span(_AGAINST_OTHERS)))
+    hosts = [
+        after for o in disturbed if (after := o.conditions.get("after") or {}).get("others_processors") is not None
+    ]
+    if hosts:
+        text = _AGAINST_OTHERS if any(after.get("others") for after in hosts) else _AGAINST_OWN_THREADS
+        lines.append((Span("UNDECIDED", MARKUP[Status.UNDECIDED]), Span(text)))
     return lines
 
 

@@ -36,6 +36,8 @@ NOT_QUICK = frozenset(
 NOT_QUICK_VERSIONS = frozenset({"int64", "pageable"})
 # Of streams and reductions, read, copy, triad and sum show how a kernel fills the memory of a fast card.
 NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "dot-wide"})
+# Not on a host: threads of its BLAS keep the processors from the probe's, and no round is undisturbed.
+GPU_LIBRARIES = frozenset({"gemm-library"})
 # On a host one function stands for several versions of a kernel, which show something on a GPU alone.
 SAME_ON_HOST = frozenset(
     {
@@ -72,6 +74,8 @@ QUICK_HALF = frozenset(
         "kv_decode-split",
     }
 )
+# A host converts halves by instructions, so their rows there tell of little but that: streams and one reduction do.
+QUICK_HALF_ON_HOST = frozenset({"copy-wide", "copy-plain", "triad-wide", "softmax-registers"})
 # On a GPU; counts are those of float16.
 QUICK_BFLOAT16 = frozenset(
     {"triad-wide", "softmax-registers", "gemm-pipelined", "gemv-wide", "attention-flash2", "kv_decode-grouped"}
@@ -120,7 +124,7 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
         if device_kind is not None and device_kind not in operation.devices:
             continue
         left_out = operation.version in NOT_QUICK_VERSIONS or operation.name in NOT_QUICK_OPERATIONS
-        elsewhere = SAME_ON_HOST if device_kind == "cpu" else frozenset[str]()
+        elsewhere = SAME_ON_HOST | GPU_LIBRARIES if device_kind == "cpu" else frozenset[str]()
         is_quick = not left_out and operation.title not in NOT_QUICK | NOT_QUICK_WIDE | elsewhere
         for dtype in operation.dtypes:
             if operation.title in CACHED and dtype in CACHED_DTYPES and device_kind != "traffic":
@@ -136,7 +140,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
 def _is_quick_in(dtype: str, title: str, device_kind: str | None) -> bool:
     if dtype == "bfloat16":
         return title in QUICK_BFLOAT16 and device_kind != "traffic"
-    return dtype == "float32" or (dtype == "float16" and title in QUICK_HALF)
+    half = QUICK_HALF_ON_HOST if device_kind == "cpu" else QUICK_HALF
+    return dtype == "float32" or (dtype == "float16" and title in half)
 
 
 def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str | None) -> Iterator[Selected]:

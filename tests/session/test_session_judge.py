@@ -255,11 +255,11 @@ def rounds(run, request=None):
     return len(one.measure(workload, MarkerOptions(max_time=1.0), SEEN).rounds.kernel_seconds)
 
 
-def test_further_runs_of_an_update_share_the_time_of_waiting(run, tmp_path):
+def test_further_runs_of_an_update_take_half_the_rounds_and_share_the_time_of_waiting(run, tmp_path):
     settings = replace(run.settings, update=True, runs=3)
     invocation, identity = Invocation((), tmp_path, as_module=True), run.measurer.device.identity
     further_runs(settings, invocation, identity, Peak(7e9, "b.yaml"), lambda _: None)
-    assert times_told(tmp_path) == [[1.0, measuring.QUIET_WAIT_SECONDS / 2]] * 2
+    assert times_told(tmp_path) == [[0.5, measuring.QUIET_WAIT_SECONDS / 2]] * 2
 
 
 def times_told(folder):

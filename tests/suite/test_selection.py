@@ -11,7 +11,14 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.operations.model import KernelStep
-from pytest_bandwidth.suite.selection import QUICK_BFLOAT16, SAME_ON_HOST, SHAPE_EFFECTS, selected, target_bytes
+from pytest_bandwidth.suite.selection import (
+    GPU_LIBRARIES,
+    QUICK_BFLOAT16,
+    SAME_ON_HOST,
+    SHAPE_EFFECTS,
+    selected,
+    target_bytes,
+)
 
 # One line for each operation that the suite promises, with the versions that stand side by side.
 ROWS = {
@@ -79,7 +86,7 @@ def test_every_row_is_selected_on_the_devices_that_can_run_it(kind, profile):
     ids = [test.id for test in tests]
     assert len(set(ids)) == len(ids)
     assert all(kind in test.operation.devices for test in tests)
-    elsewhere = tuple(SAME_ON_HOST) if (kind, profile) == ("cpu", "quick") else ()
+    elsewhere = tuple(SAME_ON_HOST | GPU_LIBRARIES) if (kind, profile) == ("cpu", "quick") else ()
     wanted = [(row, start) for row, starts in ON[kind].items() for start in starts if not start.startswith(elsewhere)]
     assert [(row, start) for row, start in wanted if not _any_starts(ids, start)] == []
     other = {start for starts in LINKS.values() for start in starts if kind != "cuda" and _any_starts(ids, start)}
