@@ -246,6 +246,18 @@ def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(asked, monkeypatc
         assert (one == "7") == (of_the_user == "7")
 
 
+@pytest.mark.parametrize("of_the_user", [None, "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
+def test_threads_of_a_pair_spin_briefly_unless_the_user_says_how_long(asked, monkeypatch, of_the_user):
+    names = ("OMP_WAIT_POLICY", *processes.SHORT_SPINS)
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    if of_the_user is not None:
+        monkeypatch.setenv(of_the_user, "active")
+    wanted = processes.SHORT_SPINS if of_the_user is None else {of_the_user: "active"}
+    for process in asked(0):
+        assert {name: process.environment[name] for name in names if name in process.environment} == wanted
+
+
 def test_installed_editable_by_a_path(repo, monkeypatch):
     """What a .pth file does: an entry of sys.path leads into the working tree. It is not the script's own folder."""
     file = repo.path / "data.bin"  # data of the working tree is no error
