@@ -64,14 +64,14 @@ def append(old, new):
 entry = baseline_files.load(path).find(keys[len(keys) // 2])
 begin = time.perf_counter()
 new = [replace(entry, runs=entry.runs[:1])]
-assert len(baseline_files.update(path, device, new, merge_in=lambda _: append).changed) == 1
+assert len(baseline_files.update(path, device, new, merge_in=lambda _: append)) == 1
 """
 _UPDATE_ALL = """
 def append(old, new):
     return replace(old, runs=(*old.runs, *new.runs))
 new = [replace(entry, runs=entry.runs[:1]) for entry in baseline_files.load(path).entries.values()]
 begin = time.perf_counter()
-assert len(baseline_files.update(path, device, new, merge_in=lambda _: append).changed) == len(keys)
+assert len(baseline_files.update(path, device, new, merge_in=lambda _: append)) == len(keys)
 """
 STEPS = {
     "load and match": _LOAD,

@@ -20,14 +20,13 @@ from pytest_bandwidth.options.options import (
     add_options,
     given,
     handed,
-    is_asked_for,
     is_own_process,
     places_of,
     refuse_unknown,
     take,
     usage_error,
 )
-from pytest_bandwidth.registry import FeatureFailed, add_features, begin_run, end_run
+from pytest_bandwidth.registry import FeatureFailed, add_features, begin_run
 
 if TYPE_CHECKING:
     from pytest_bandwidth.fixture.bandwidth import Bandwidth
@@ -88,7 +87,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     _take_over(early_config)  # before a conftest starts a process, which must not inherit it
-    if is_asked_for(early_config):
+    if given(early_config, early_config.known_args_namespace):
         from pytest_bandwidth.read_files.opened import watch
 
         watch(str(early_config.rootpath))  # before any module of the user's is loaded
@@ -130,8 +129,7 @@ def _say_what_stopped(config: pytest.Config, errors: Sequence[str]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     _take_over(config)
-    begin_run(config.pluginmanager)
-    config.add_cleanup(lambda: end_run(config.pluginmanager))
+    config.add_cleanup(begin_run(config.pluginmanager))
     add_marker(config)
     refuse_unknown(config)
     is_given = bool(given(config))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
@@ -80,14 +80,10 @@ def _failed(feature: EntryPoint, why: str) -> FeatureFailed:
     return FeatureFailed(f"feature {feature.name}{of}: {why}")
 
 
-def begin_run(manager: pluggy.PluginManager) -> None:
-    """Let `hooks` answer for a run of pytest, until `end_run`."""
+def begin_run(manager: pluggy.PluginManager) -> Callable[[], None]:
+    """Let `hooks` answer for a run of pytest, until what is returned is called."""
     _RUNS.append(manager)
-
-
-def end_run(manager: pluggy.PluginManager) -> None:
-    """End what `begin_run` began."""
-    _RUNS.remove(manager)
+    return lambda: _RUNS.remove(manager)
 
 
 @lru_cache(maxsize=1)

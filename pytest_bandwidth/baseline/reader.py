@@ -61,7 +61,7 @@ def read_device(path: Path) -> BaselineDevice | None:
         problems = Problems(str(path))
         with suppress(BaselineError):
             head = parse(source.text[: tests_line.start()], problems)
-            device = _Reader(problems).header(head).device
+            device = _Reader(problems, head).device
             if device is not None and not problems.found:
                 return device
     return read(path).baseline.device
@@ -85,10 +85,9 @@ def read_text(source: SourceText, path: Path, *, without_runs: bool = False) -> 
             at, marker = min(found)
             message = f"found the merge conflict marker {shown(marker.strip(chr(10)))}, expected a finished merge"
             raise problems.last(source.text.count("\n", 0, at) + 1, message) from None
-        reader = _Reader(problems)
-        header = reader.header(root)
+        reader = _Reader(problems, root)
         # The runs of tests that have a line `runs`.
-        keys = [key.text for key, node in header.tests if isinstance(node, MappingNode) and "runs" in node.lines]
+        keys = [key.text for key, node in reader.tests if isinstance(node, MappingNode) and "runs" in node.lines]
         runs = Runs()
         if keys and not without_runs:
             file, of_tests = path_of(real_path(path)), counted(len(keys), "test")
@@ -96,34 +95,18 @@ def read_text(source: SourceText, path: Path, *, without_runs: bool = False) -> 
             of_runs = Problems(str(file))
             runs = read_runs(read_source(file), keys, of_runs) if exists(file) else Runs(note=note)
             of_runs.raise_all()
-        document = Document(source, reader.baseline(header, runs, path), header.root, runs)
+        document = Document(source, reader.baseline(runs, path), reader.root, runs)
     problems.raise_all()
     return document
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
-    root: MappingNode
-    device: BaselineDevice | None
-    tolerance: float | None
-    tests: list[tuple[Scalar, Node]]
 
 
 class _Reader:
     """Type the parts of one file; every problem goes to `problems`, and reading goes on."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, root: Node | None) -> None:
+        """Read all but the tests. Raises BaselineError where this is no baseline at all, or one of another schema."""
         self.problems = problems
         self._suggestions: dict[tuple[str, str], str | None] = {}
-
-    def baseline(self, header: _Header, runs: Runs, path: Path) -> Baseline:
-        peak = header.device.peak_gbps if header.device else None
-        found = (self._entry(key, node, runs.tests.get(key.text, NOTHING), peak) for key, node in header.tests)
-        entries = {entry.key: entry for entry in found if entry is not None}
-        return Baseline(header.device, entries, header.tolerance, str(path), note=runs.note)
-
-    def header(self, root: Node | None) -> _Header:
-        """Read all but the tests. Raises BaselineError where this is no baseline at all, or one of another schema."""
         if root is None:
             raise self.problems.last(1, f"found an empty file, expected {_FIRST_LINE}")
         if not isinstance(root, MappingNode):
@@ -140,15 +123,20 @@ class _Reader:
             elif re.fullmatch(r"[1-9][0-9]{0,5}", schema):
                 found, remedy = schema, ": move the file away and write it anew with --bandwidth-update"
             raise self.problems.last(key.line, f"found schema {found}, expected {SCHEMA}{remedy}")
-        device = self._device(fields["device"][1]) if "device" in fields else None
-        tolerance = self._typed("tolerance", fields["tolerance"][1], FRACTION.read) if "tolerance" in fields else None
+        self.root, nodes = root, {name: node for name, (_, node) in fields.items()}
+        self.device = self._device(nodes["device"]) if "device" in nodes else None
+        self._tolerance = self._typed("tolerance", nodes["tolerance"], FRACTION.read) if "tolerance" in nodes else None
         self._unknown_in(root, HEADER_KEYS, "file")
-        node = fields["tests"][1] if "tests" in fields else None
-        if isinstance(node, MappingNode):
-            return _Header(root, device, tolerance, node.items)
-        if node is not None and not (isinstance(node, Scalar) and node.text == ""):
+        node = nodes.get("tests")
+        self.tests = node.items if isinstance(node, MappingNode) else []
+        if not (node is None or isinstance(node, MappingNode) or (isinstance(node, Scalar) and node.text == "")):
             self.problems.add(node.line, "tests: found no mapping, expected node ids, each with its fields below it")
-        return _Header(root, device, tolerance, [])
+
+    def baseline(self, runs: Runs, path: Path) -> Baseline:
+        peak = self.device.peak_gbps if self.device else None
+        found = (self._entry(key, node, runs.tests.get(key.text, NOTHING), peak) for key, node in self.tests)
+        entries = {entry.key: entry for entry in found if entry is not None}
+        return Baseline(self.device, entries, self._tolerance, str(path), note=runs.note)
 
     def _device(self, node: Node) -> BaselineDevice | None:
         if not isinstance(node, MappingNode):

@@ -16,7 +16,7 @@ from pytest_bandwidth.baseline.parse import SourceText
 from pytest_bandwidth.baseline.reader import Document, read, read_text
 from pytest_bandwidth.baseline.runs import ATTRIBUTES, NOTHING, SUFFIX, append_lines, path_of, run_lines, setup_of
 from pytest_bandwidth.baseline.schema import entry_fields, is_measured, render_header
-from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.text import shown
@@ -33,8 +33,8 @@ def update(
     *,
     merge_in: Callable[[Baseline], Merge] = lambda _: lambda _old, new: new,
     files: Mapping[str, bytes] = MappingProxyType({}),
-) -> UpdateSummary:
-    """Write entries into one device's file, which is made where there is none.
+) -> list[Change]:
+    """Write entries into one device's file, which is made where there is none; return those whose text changed.
 
     merge_in: called under the lock with the whole file as it is at that moment; returns what merges. That is called for
     each of `updates` with the entry that the file holds (None where it holds none) and the new one, and returns what
@@ -53,21 +53,15 @@ def update(
         document = read_text(SourceText(render_header(device_of(identity))), path) if created else read(path)
         check_device(document.baseline, identity)
         device = document.baseline.device or device_of(identity)
-        changes, unchanged = _changes(document.baseline, device, updates, merge_in(document.baseline))
-        stay = [document.baseline.entries[key] for key in unchanged]
-        named = file_names([*stay, *(change.after for change in changes if change.after is not None)])
+        changes = _changes(document.baseline, device, updates, merge_in(document.baseline))
+        known = {**document.baseline.entries, **{change.key: change.after for change in changes}}
+        named = file_names(filter(None, (known.get(new.key) for new in updates)))
         kept = {name: files[name] for name in sorted(named & files.keys())}
         with locked(folder_of(path)) if kept else nullcontext():
             write_code(path, kept)
             if changes or created:
                 _write(path, document, device, changes)
-    return UpdateSummary(
-        str(path),
-        created,
-        added=tuple(change for change in changes if change.before is None),
-        changed=tuple(change for change in changes if change.before is not None),
-        unchanged=tuple(unchanged),
-    )
+    return changes
 
 
 def _write(path: Path, document: Document, device: BaselineDevice, changes: Sequence[Change]) -> None:
@@ -97,8 +91,8 @@ def _write(path: Path, document: Document, device: BaselineDevice, changes: Sequ
         raise
 
 
-def remove(path: Path, keys: Iterable[str]) -> UpdateSummary:
-    """Remove entries; the summary leaves out keys that the file does not hold. Raises BaselineError as `update`."""
+def remove(path: Path, keys: Iterable[str]) -> list[str]:
+    """Remove entries; return the keys of those that the file held. Raises BaselineError as `update`."""
     path = real_path(path)
     wanted = dict.fromkeys(keys)
     if not path.is_file():
@@ -109,11 +103,14 @@ def remove(path: Path, keys: Iterable[str]) -> UpdateSummary:
         changes = [Change(key, entries[key], None) for key in wanted if key in entries]
         if changes:
             replace_file(path, document.source.encode(edited(document, None, changes)))
-    return UpdateSummary(str(path), removed=tuple(changes))
+    return [change.key for change in changes]
 
 
-def init(path: Path, identity: DeviceIdentity) -> UpdateSummary:
-    """Make a device's file without entries. Raises BaselineError where there is one, or it cannot be written."""
+def init(path: Path, identity: DeviceIdentity) -> Path:
+    """Make a device's file without entries; return its path without links.
+
+    Raises BaselineError where there is one, or it cannot be written.
+    """
     path = real_path(path)
     make_folder(path.parent, path)
     with locked(path):
@@ -125,20 +122,15 @@ def init(path: Path, identity: DeviceIdentity) -> UpdateSummary:
                 what = "another file, or a damaged baseline, there"
             raise error(path, 1, f"found {what} already, expected no file of that name")
         replace_file(path, render_header(device_of(identity)).encode())
-    return UpdateSummary(str(path), created=True)
+    return path
 
 
-def _changes(
-    baseline: Baseline, device: BaselineDevice, updates: Sequence[Entry], merge: Merge
-) -> tuple[list[Change], list[str]]:
+def _changes(baseline: Baseline, device: BaselineDevice, updates: Sequence[Entry], merge: Merge) -> list[Change]:
     changes: list[Change] = []
-    unchanged: list[str] = []
     for new in updates:
         old = baseline.entries.get(new.key)
         merged = merge(old, new)
         if merged is None or merged is old:
-            if old is not None:
-                unchanged.append(new.key)
             continue
         after = settled(merged, device.peak_gbps)
         if after.utilization is not None and after.utilization > MAX_SHARE:
@@ -146,8 +138,6 @@ def _changes(
             message = f"{found}, expected at most {MAX_SHARE * 100:g} %: correct the device's peak"
             raise error(baseline.path or "", device.line or 1, message)
         told = (entry_fields(after), setup_of(after), after.runs)
-        if old is not None and told == (entry_fields(old), setup_of(old), old.runs):
-            unchanged.append(new.key)
-        else:
+        if old is None or told != (entry_fields(old), setup_of(old), old.runs):
             changes.append(Change(new.key, old, after))
-    return changes, unchanged
+    return changes

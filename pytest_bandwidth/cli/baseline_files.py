@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from os.path import exists, isdir  # of a name that no file system takes, Path's raise
 from pathlib import Path
+from typing import Any
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import problems_of, prune_code, unused_code
@@ -119,14 +120,6 @@ def _checked_at(path: Path) -> list[_Checked]:
     return checked
 
 
-@dataclass(frozen=True, slots=True)
-class _Pruned:
-    path: str
-    keys: list[str]
-    kept: int
-    files: int = 0
-
-
 def prune(options: argparse.Namespace) -> int:
     """Remove entries, then the code files that no baseline in the folder names; or say which would go.
 
@@ -136,44 +129,39 @@ def prune(options: argparse.Namespace) -> int:
     keys = [key for baseline in baselines for key in baseline.entries]
     chosen = bool(options.keys or options.not_in)
     wanted = set(matching(keys, options.keys) if chosen else ())
-    plans = [_plan(baseline, wanted) for baseline in baselines]
     if options.not_in:
-        plans = [_unmeasured(options.path, baselines, options.not_in, wanted)]
-    if not chosen and not any(unused_code(Path(plan.path)) for plan in plans):
+        baselines, measured = _measured(options.path, baselines, options.not_in)
+        wanted -= measured
+    if not chosen and not any(unused_code(Path(one.path or "")) for one in baselines):
         raise UsageError("found nothing to remove, expected keys, patterns or --not-in RUN.json")
-    pruned = []
+    files: list[dict[str, Any]] = []
     foreseen: set[Path] = set()
-    for plan in plans:
-        path, removed = Path(plan.path), plan.keys
+    for baseline in baselines:
+        path, removed = Path(baseline.path or ""), [key for key in baseline.entries if key in wanted]
+        kept = len(baseline.entries) - len(removed)
         if options.dry_run:
             # Files of code that a folder's baselines share go with the first.
             unused = set(unused_code(path, removed)) - foreseen
             foreseen |= unused
         else:
-            removed = [change.key for change in baseline_files.remove(path, removed).removed] if removed else []
+            removed = baseline_files.remove(path, removed) if removed else []
             unused = set(prune_code(path))
-        pruned.append(replace(plan, keys=removed, files=len(unused)))
+        files.append({"path": str(path), "removed": removed, "kept": kept, "code_removed": len(unused)})
     if options.json:
-        files = [{"path": one.path, "removed": one.keys, "kept": one.kept, "code_removed": one.files} for one in pruned]
         print_json({"dry_run": options.dry_run, "files": files})
         return 0
     did = "would remove" if options.dry_run else "removed"
-    for one in pruned:
-        print(f"baseline {printable(one.path)}: {did} {len(one.keys)}, {one.kept} stay")
-        if one.files:
-            print(f"{did} {counted(one.files, 'file')} of code that no entry names")
-        for key in one.keys:
+    for one in files:
+        print(f"baseline {printable(one['path'])}: {did} {len(one['removed'])}, {one['kept']} stay")
+        if one["code_removed"]:
+            print(f"{did} {counted(one['code_removed'], 'file')} of code that no entry names")
+        for key in one["removed"]:
             print(f"- {printable(key)}")
     return 0
 
 
-def _plan(baseline: Baseline, wanted: set[str]) -> _Pruned:
-    keys = [key for key in baseline.entries if key in wanted]
-    return _Pruned(baseline.path or "", keys, len(baseline.entries) - len(keys))
-
-
-def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path], wanted: set[str]) -> _Pruned:
-    """Return the wanted entries that no run measured, in the file of the runs' device."""
+def _measured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path]) -> tuple[list[Baseline], set[str]]:
+    """Return the file of the runs' device, and the keys of what they measured."""
     loaded = {baseline.path: baseline for baseline in baselines}
     measured: set[str] = set()
     files = set()
@@ -193,7 +181,7 @@ def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path],
             f"{runs[0]}: found none of the {len(baseline.entries)} entries of {baseline.path} measured, expected a "
             "full run of these tests: nothing was removed"
         )
-    return _plan(baseline, wanted - measured)
+    return [baseline], measured
 
 
 def init(options: argparse.Namespace) -> int:
@@ -201,7 +189,7 @@ def init(options: argparse.Namespace) -> int:
     made = baseline_files.init(baseline_files.find_file(options.path, identity), identity)
     if options.json:
         device = {"name": identity.name, "memory_gib": identity.memory_gib, "kind": identity.kind}
-        print_json({"path": made.path, "device": device})
+        print_json({"path": str(made), "device": device})
     else:
-        print(printable(f"wrote {made.path}: {identity.name}, no entries yet; --bandwidth-update fills it"))
+        print(printable(f"wrote {made}: {identity.name}, no entries yet; --bandwidth-update fills it"))
     return 0

@@ -11,7 +11,6 @@ from pathlib import Path
 from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
-from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.alternate import FINEST_PRECISION
 from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
@@ -80,11 +79,8 @@ class AgainstGood:
         Raises BandwidthError for what is wrong with the machine, such as a device that stays taken.
         """
         try:
-            checked_out = check_out(Path(self.good.top), commit, self._build, self._tell)
-            try:
-                rows, judgement = self._judgement(checked_out.revision)
-            finally:
-                checked_out.remove()
+            with check_out(Path(self.good.top), commit, self._build, self._tell) as revision:
+                rows, judgement = self._judgement(revision)
         except _OF_A_COMMIT as why:
             return Judgement(commit, None, None, " ".join(str(why).split()))
         self._judged.append((rows, judgement))
@@ -168,9 +164,9 @@ class AgainstGood:
             good, tolerance = self._counted_at_good.get(label), row.verdict.get("tolerance") or 0.0
             if good is None:
                 decided[label] = not_there(self.good)
-                continue
-            declared, entry = Traffic(row.bytes_read, row.bytes_written), entry_of(row.key, [good], self.good)
-            decided[label] = decide_counts(row.counts, row.setup, declared, entry, tolerance)
+            else:
+                entry = entry_of(row.key, [good], self.good)
+                decided[label] = decide_counts(row.counts, row.setup, entry, tolerance)
         return decided
 
     @cached_property

@@ -48,11 +48,10 @@ def run(options: argparse.Namespace) -> int:
         stack.enter_context(signals_as_interrupts())
         stack.callback(progress.clear)
         build = how_built(top, bad, Path.cwd() / file, options.rest)
-        checked_out = check_out(top, options.good, build, progress.show)
-        stack.callback(checked_out.remove)
+        revision = stack.enter_context(check_out(top, options.good, build, progress.show))
         test = Worktrees(
             Invocation((file, *options.rest), Path.cwd(), started_as_module(), _extra_args(options.rest)),
-            checked_out.revision,
+            revision,
             "",
             options.test,
             Path.cwd() / file,

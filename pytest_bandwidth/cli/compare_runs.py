@@ -22,7 +22,6 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.metrics import choose_metric, metrics_of_run, value_of_run
 from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import listed
-from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_counts, decide_processes, mismatch_of
@@ -186,8 +185,7 @@ def _by_counts(key: str, then: Sequence[Outcome], now: Sequence[Outcome], tolera
         return _nothing_valid(NEW if before is not None else REFERENCE)
     entry = _entry(key, before.setup, counts=dict(before.counts))
     same = _code_between([before], [after]) == "same"
-    declared = Traffic(after.bytes_read, after.bytes_written)
-    return decide_counts(after.counts, after.setup, declared, entry, tolerance, is_same_code=same)
+    return decide_counts(after.counts, after.setup, entry, tolerance, is_same_code=same)
 
 
 def _entry(key: str, setup: MeasurementSetup, **seen: Any) -> Entry:

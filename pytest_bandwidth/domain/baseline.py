@@ -134,18 +134,6 @@ class Change:
     after: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateSummary:
-    """Say what one write did to a baseline file. `changed` holds only entries whose written form differs."""
-
-    path: str
-    created: bool = False
-    added: tuple[Change, ...] = ()
-    changed: tuple[Change, ...] = ()
-    removed: tuple[Change, ...] = ()
-    unchanged: tuple[str, ...] = ()
-
-
 def changing_part(key: str) -> str | None:
     """Return, in words, what in a key's parameters or label is another in each run, so that no run finds its entry."""
     given = re.search(r"\[.*|[ ]@[ ].*", key)

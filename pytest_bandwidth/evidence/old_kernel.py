@@ -97,16 +97,16 @@ class OldKernels:
     def _comparison(self, label: str | None, *, ended: bool) -> OldCodeComparison:
         """Return what the processes have seen so far of the measurement of that label."""
         seen = self._seen[label]
-        drops, new = tuple(seen.drops), tuple(row.figures.gbps for row in seen.rows)
-        old = tuple(gbps * ratio for gbps, ratio in zip(new, seen.ratios, strict=True))
-        floor = max(seen.floors, default=(0.0, 0.0))
+        drops, new = tuple(said[DROP] for said in seen.said), tuple(row.figures.gbps for row in seen.rows)
+        old = tuple(gbps * said[RATIO] for gbps, said in zip(new, seen.said, strict=True))
+        floor = max(((said[FLOOR], said[FLOOR_SHARE]) for said in seen.said), default=(0.0, 0.0))
         return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended, floor=floor)
 
     def with_processes(self, judged: Judged) -> Judged:
         """Return a judged measurement with what its processes saw, before what further ones did."""
         seen = self._seen[judged.measurement.label]
-        rows = (*seen.rows, *judged.fresh)
-        return replace(judged, fresh=rows, old_resources=seen.resources, old_sectors=seen.sectors)
+        resources = seen.said[-1][RESOURCES] if seen.said else None
+        return replace(judged, fresh=(*seen.rows, *judged.fresh), old_resources=resources, old_sectors=seen.sectors)
 
     def old_kernel_of(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
         """Return the entry's code and launch to run beside a measurement; None where it has none, or no other.
@@ -230,10 +230,7 @@ class OldKernels:
                 trouble[old.label] = said[TROUBLE]
             elif why_no_evidence(row, self._test.peak) is None:
                 seen.rows.append(FreshRow(metrics_of_row(row, self._test.peak), seconds))
-                seen.drops.append(said[DROP])
-                seen.ratios.append(said[RATIO])
-                seen.floors.append((said[FLOOR], said[FLOOR_SHARE]))
-                seen.resources = said[RESOURCES]
+                seen.said.append(said)
         return trouble
 
 
@@ -241,16 +238,11 @@ class OldKernels:
 class _Seen:
     """Hold what new processes saw of a kernel that ran alternately with its old code.
 
-    drops: of each, the median over the rounds of ln(its work's seconds ÷ the old code's); ratios: likewise of the whole
-    seconds, as they are; floors: what those hold beside the work, in seconds and as a share. refused: why the machine
-    code that was kept did not run.
+    said: of each row what it tells of the old code. refused: why the machine code that was kept did not run.
     """
 
     rows: list[FreshRow] = field(default_factory=list)
-    drops: list[float] = field(default_factory=list)
-    ratios: list[float] = field(default_factory=list)
-    floors: list[tuple[float, float]] = field(default_factory=list)
-    resources: Mapping[str, int] | None = None
+    said: list[Mapping[str, Any]] = field(default_factory=list)
     sectors: Mapping[str, int] | None = None
     refused: str | None = None
 
@@ -307,7 +299,8 @@ def why_not_loadable(
 # Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
 HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
-# In what is told of it in a row's `detail`.
+# In what is told of it in a row's `detail`: the median over the rounds of ln(the new work's seconds ÷ the old's);
+# likewise of the whole seconds, as they are; what those hold beside the work, in seconds and as a share.
 DROP, RATIO, FLOOR, FLOOR_SHARE = "drop", "ratio", "floor", "floor_share"
 RESOURCES, SECTORS, TROUBLE, REFUSED = "resources", "sectors", "trouble", "refused"
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import SHAPE_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, shape_changes, shape_of
-from pytest_bandwidth.domain.device import COMPILER_SETTING
+from pytest_bandwidth.domain.device import COMPILER_SETTING, COMPILERS
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
+from pytest_bandwidth.domain.verdict import Rule, Status
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.judging.judge import Judged
 
 _RESOURCES = {
     "registers": "registers {then} → {now}",
@@ -28,6 +32,7 @@ SETTING_FACTS = (
 )
 _UNITS = {"w": " W", "mhz": " MHz"}
 _RECORDED = ("registers", "local_bytes", "shared_bytes", "max_threads_per_block", "occupancy_percent")
+BY_COMPILER = tuple(f"setting:{name}" for name in COMPILERS)
 CODE_ALONE = "the code: old and new ran alternately on this machine"
 # The probe counts as unchanged inside this share of what it was.
 PROBE_UNCHANGED = 0.03
@@ -48,25 +53,21 @@ def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
     return found | LaunchShape(tuple(grid), tuple(block), known.get("dynamic_shared_bytes") or 0).recorded()
 
 
-def likely_causes(
-    measurement: Measurement,
-    entry: Entry | None,
-    old: Mapping[str, int] | None = None,
-    *,
-    sectors: Mapping[str, int] | None = None,
-    code_alone: bool = False,
-    timed: bool = True,
-) -> tuple[str, ...]:
-    """Return sentences, the most telling first; empty where nothing that is recorded has changed.
-
-    old: what the compiler gave the entry's code where that ran beside the new: nothing but code, and what compiled it,
-    differs then.
-    sectors: what a block asked of memory by the entry's code, `then`, and by the new one, `now`.
-    code_alone: whether old and new ran alternately here: nothing but code differs.
-    timed: whether it is time that changed: the probe's tells nothing of counts.
-    """
-    if entry is None:
+def likely_causes(judged: Judged) -> tuple[str, ...]:
+    """Return what differs from what a verdict that fails was compared with, the most telling first."""
+    measurement, entry, sectors = judged.measurement, judged.entry, judged.old_sectors
+    rule, facts = judged.decision.rule, judged.decision.facts
+    # What the marker limits is compared with nothing; another compiler makes other code of the same source.
+    if entry is None or "remedy" in facts or rule in BY_COMPILER:
         return ()
+    of_feature = "about" in facts
+    # What the compiler gave the entry's code where that ran beside the new: nothing but code, and what compiled it,
+    # differs then.
+    old = judged.old_resources if rule == Rule.OLD_KERNEL or of_feature else None
+    # Nothing but code differs.
+    code_alone = rule in (Rule.OLD_KERNEL, Rule.PAIRS)
+    # The probe's time tells nothing of counts.
+    timed = not of_feature and rule != Rule.COUNTS and judged.decision.status is not Status.MISMATCH
     resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
     causes = list(measurement.code.changes_since(identity_of_plain(entry.code)))
     before, shape = shape_of(entry.resources), shape_of(resources)

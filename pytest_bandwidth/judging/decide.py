@@ -16,7 +16,6 @@ from pytest_bandwidth.domain.device import COMPILERS
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, WRONG, Finding, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
-from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COMPILED, COUNT_NAMES, JUDGED, SECTORS, is_worse
@@ -153,7 +152,6 @@ def mismatch_of(setup: MeasurementSetup, entry: Entry) -> Decision | None:
 def decide_counts(
     counts: Mapping[str, int],
     setup: MeasurementSetup,
-    declared: Traffic,
     entry: Entry,
     tolerance: float,
     *,
@@ -184,7 +182,7 @@ def decide_counts(
         return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": worse})
     # A kernel that skips a part of its work asks for less in every count, which is no gain: it touches less than before
     # and than is declared. To touch no longer what was not declared is one.
-    work = {"distinct_bytes_read": declared.bytes_read, "distinct_bytes_written": declared.bytes_written}
+    work = {"distinct_bytes_read": setup.bytes_read, "distinct_bytes_written": setup.bytes_written}
     for name, then, now in both:
         if name in work and now < min(then, work[name]):
             return Decision(Status.MISMATCH, Rule.LESS_WORK, numbers, {"change": (name, then, now, work[name])})
@@ -314,8 +312,7 @@ def decide_measured_counts(
     measurement: Measurement, entry: Entry, tolerance: float, *, is_same_code: bool = False
 ) -> Decision:
     """Decide as `decide_counts`; what is less, since no kernel touches a declared array any more, is no gain."""
-    counts, setup = measurement.counts, setup_of(measurement)
-    decided = decide_counts(counts, setup, measurement.traffic, entry, tolerance, is_same_code=is_same_code)
+    decided = decide_counts(measurement.counts, setup_of(measurement), entry, tolerance, is_same_code=is_same_code)
     left = next((finding.text for finding in measurement.findings if finding.code == UNTOUCHED), None)
     if left is None or decided.status is not Status.IMPROVED:
         return decided

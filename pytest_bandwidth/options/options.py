@@ -6,6 +6,7 @@ Loaded in every pytest run, so it imports nothing of weight.
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -95,9 +96,10 @@ def refuse_unknown(config: pytest.Config) -> None:
         raise usage_error(f"{_ini_place(config, name)}: unknown; {advice}")
 
 
-def given(config: pytest.Config) -> dict[str, Given]:
+def given(config: pytest.Config, read: Namespace | None = None) -> dict[str, Given]:
     """Return the options that were given, command line before ini, as `pytest_bandwidth_given` leaves them.
 
+    read: the command line, where pytest has read it and not yet taken it over.
     A process that the plugin started writes none of the files that its options name. Raises pytest.UsageError for what
     the hook leaves and is no option.
     """
@@ -106,7 +108,7 @@ def given(config: pytest.Config) -> dict[str, Given]:
     for name, option in known.items():
         if option.writes and is_own_process(config):
             continue
-        value = config.getoption(dest(name), default=None)
+        value = getattr(read or config.option, dest(name), None)
         if value is not None:
             found[name] = Given(value, flag(name))
             continue
@@ -122,16 +124,6 @@ def given(config: pytest.Config) -> dict[str, Given]:
                 f"pytest_bandwidth_given: found {name} = {one!r}, expected a Given: its text and its place"
             )
     return found
-
-
-def is_asked_for(early_config: pytest.Config) -> bool:
-    """Return whether an option is given, where pytest has read its command line and not yet taken it over."""
-    options: dict[str, Given] = {}
-    early_config.hook.pytest_bandwidth_given(config=early_config, options=options)
-    known = vars(early_config.known_args_namespace)
-    names = list(map(dest, declared(early_config.hook)))
-    on_command_line = any(known.get(name) is not None for name in names)
-    return bool(options) or on_command_line or any(early_config.getini(name) not in (None, "") for name in names)
 
 
 def places_of(config: pytest.Config) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -72,14 +71,6 @@ def natural(name: str) -> tuple[tuple[int, str] | str, ...]:
     return tuple((len(part.lstrip("0")), part.lstrip("0")) if i % 2 else part for i, part in enumerate(parts))
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Hold a line of a table: its cells, padded; name: one that is too long for its column, for a line of its own."""
-
-    cells: tuple[str, ...]
-    name: str | None = None
-
-
 def laid_out(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -87,12 +78,12 @@ def laid_out(
     left: Collection[str] = (),
     width: int | None = None,
     names_whole: bool = False,
-) -> list[Line]:
-    """Return the heading's line and one for each row. Columns without content in any row are left out.
+) -> list[tuple[str | None, list[str]]]:
+    """Return the heading's padded cells and those of each row. Columns without content in any row are left out.
 
     left: headings of further columns that hold words; all others hold figures and stand at the right.
     width: columns to keep to by shortening names, where that leaves them legible; None for as many as it takes.
-    names_whole: whether a name that does not fit gets a line of its own in place of being shortened.
+    names_whole: whether a name that does not fit is not shortened, but stands before its row's cells, for a line above.
     """
     kept = [i for i in range(len(headings)) if i == 0 or any(row[i] for row in rows)]
     texts = [[printable(line[i]) for i in kept] for line in (headings, *rows)]
@@ -100,15 +91,15 @@ def laid_out(
     if width is not None:
         widths[0] = min(widths[0], max(width - sum(widths[1:]) - len(GAP) * (len(widths) - 1), NARROWEST_NAME))
     at_left = [i == 0 or headings[i] in left for i in kept]
-    lines = []
+    lines: list[tuple[str | None, list[str]]] = []
     for cells in texts:
         name = cells[0] if names_whole and width_of(cells[0]) > widths[0] else None
         shown = cells if name is None else ["", *cells[1:]]
-        fitted = (
+        fitted = [
             padded(shortened(cell, size) if left else cell, size, left=left)
             for cell, size, left in zip(shown, widths, at_left, strict=True)
-        )
-        lines.append(Line(tuple(fitted), name))
+        ]
+        lines.append((name, fitted))
     return lines
 
 
@@ -116,4 +107,4 @@ def aligned(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = (), width: int | None = None
 ) -> list[str]:
     """Return the lines of a table as `laid_out` has it, names shortened."""
-    return [GAP.join(line.cells).rstrip() for line in laid_out(headings, rows, left=left, width=width)]
+    return [GAP.join(cells).rstrip() for _, cells in laid_out(headings, rows, left=left, width=width)]

@@ -147,11 +147,11 @@ def _table(heading: str, names: Sequence[str], outcomes: Sequence[Outcome], widt
         names_whole=True,
     )
     spans: list[TerminalLine] = []
-    for line, outcome, more in zip(lines, [None, *outcomes], ["", *below], strict=True):
+    for (name, cells), outcome, more in zip(lines, [None, *outcomes], ["", *below], strict=True):
         markup = ("bold",) if outcome is None else ()
         # Names are never cut, for any part of one may be what tells two tests apart: it has a line of its own.
-        spans += [(Span(line.name, markup),)] if line.name is not None else []
-        *figures, verdict = line.cells
+        spans += [(Span(name, markup),)] if name is not None else []
+        *figures, verdict = cells
         marked = markup if outcome is None else MARKUP[Status(outcome.status)]
         spans.append((Span(GAP.join((*figures, "")), markup), Span(verdict.rstrip(), marked)))
         spans += [(Span(f"  {printable(more)}", ("light",)),)] if more else []

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.device import COMPILER_SETTING, COMPILERS
+from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement, is_warm
 from pytest_bandwidth.domain.measured.rounds import is_share_told
@@ -24,6 +24,7 @@ from pytest_bandwidth.domain.units import (
     format_seconds,
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+from pytest_bandwidth.judging.causes import BY_COMPILER
 from pytest_bandwidth.judging.counts import COMPILED, called
 from pytest_bandwidth.judging.limits import floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -43,7 +44,6 @@ COUNTS_SHOWN = 3
 # From this share of a sample on, what a launch takes beside its work is worth a phrase.
 FLOOR_SHOWN = 0.05
 OTHERS_SHOWN = 10
-BY_COMPILER = tuple(f"setting:{name}" for name in COMPILERS)
 _OTHER_DATA = "the code is the baseline's, so the test's data are others"
 _SINGULAR = {"bandwidth": "bandwidth and no runs", "counts": "counts"}
 # What a verdict is about, in two or three words, by its rule.

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from os.path import exists, normpath  # of a path that no file system takes, Path.exists raises
 from pathlib import Path, PurePosixPath
 from shlex import quote
@@ -60,7 +60,7 @@ class Collected:
         without_fixture = _of_tests(keys, {key_of(item) for item in dropped})
         not_measured = dict.fromkeys(without_fixture, "the test does not take the fixture `bandwidth`")
         gone: list[str] = []
-        asked, root = Asked(config), config.rootpath
+        asked, root = _asked(config), config.rootpath
         covers = _covers(config, asked)
         empty = tuple(start for item in self._items if (start := start_of_empty_set(item)))
         files, exempt = {_file_of(test) for test in tests}, 0
@@ -69,7 +69,7 @@ class Collected:
                 continue
             if not covers(key):
                 # A person named tests by their node ids.
-                exempt += _file_of(key) in files and any("::" in arg for arg in asked.options.file_or_dir)
+                exempt += _file_of(key) in files and any("::" in arg for arg in asked.file_or_dir)
                 continue
             why = self._why_unread(config, key)
             if why:
@@ -99,7 +99,7 @@ class Collected:
         of_item = {item: keys for item in others if (keys := entries_of(item, found))}
         if not of_item:
             return {}, 0
-        spared = _left_out_by(Asked(config).options, config, list(of_item))
+        spared = _left_out_by(_asked(config), config, list(of_item))
         by_options = _left_out_by(config.option, config, list(of_item))
         not_measured = {
             key: "its test was left out by "
@@ -179,12 +179,14 @@ def entries_of(item: pytest.Item, by_name: Mapping[str, set[str]]) -> set[str]:
     return {key for keys in by_name.values() for key in keys if key.startswith(empty)}
 
 
-def _covers(config: pytest.Config, asked: Asked) -> Callable[[str], bool]:
+def _covers(config: pytest.Config, asked: Namespace) -> Callable[[str], bool]:
     """Return whether a person asked for the file of an entry, and for all of its tests."""
     # A person asked for less than the tests of the files and folders that are named.
-    if any(getattr(asked.options, name, None) for name in _NARROWING) or config.option.pyargs:
+    if any(getattr(asked, name, None) for name in _NARROWING) or config.option.pyargs:
         return lambda _: False
-    root, places = config.rootpath, asked.places
+    # Those, or the folder where pytest was started: what testpaths or addopts name was not asked for.
+    named, folder, root = asked.file_or_dir or ["."], config.invocation_params.dir, config.rootpath
+    places = [Path(normpath(folder / arg)) for arg in map(str, named) if "::" not in arg]
 
     def covers(key: str) -> bool:
         file = _file_of(key)
@@ -233,26 +235,10 @@ _NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", 
 _BY_OUTCOMES = ("lf", "stepwise")
 
 
-class Asked:
+def _asked(config: pytest.Config) -> Namespace:
     """Read the command line alone, without addopts and PYTEST_ADDOPTS, by pytest's own parser."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    @cached_property
-    def options(self) -> Namespace:
-        # The only parser that knows every plugin's options.
-        return self._config._parser.parse_known_args([str(arg) for arg in self._config.invocation_params.args])
-
-    @cached_property
-    def places(self) -> list[Path]:
-        """Return the files and folders that are asked for: the folder where pytest was started unless some are named.
-
-        What testpaths or addopts name was not asked for.
-        """
-        named = self.options.file_or_dir or ["."]
-        folder = self._config.invocation_params.dir
-        return [Path(normpath(folder / arg)) for arg in map(str, named) if "::" not in arg]
+    # The only parser that knows every plugin's options.
+    return config._parser.parse_known_args([str(arg) for arg in config.invocation_params.args])
 
 
 def _left_out_by(options: Namespace, config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:

@@ -434,7 +434,7 @@ class BandwidthSession:
             context = wording.Context(place=place, label=label if several else None)
             if one.decision.status.fails(strict=self._strict):
                 against = self._settings.against is not None
-                causes = _causes(one)
+                causes = likely_causes(one)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 changed = (CODE_CHANGED, FUNCTION_CHANGED)
                 causes = tuple(change.files if c in changed and change.files else c for c in causes)
@@ -491,21 +491,6 @@ class BandwidthSession:
 def _in_file(key: str) -> str:
     """Return a key without its file."""
     return key.partition("::")[2]
-
-
-def _causes(judged: Judged) -> tuple[str, ...]:
-    """Return likely causes of a verdict that fails: what differs from what it was compared with."""
-    rule, facts = judged.decision.rule, judged.decision.facts
-    # What the marker limits is compared with nothing; another compiler makes other code of the same source.
-    if "remedy" in facts or rule in wording.BY_COMPILER:
-        return ()
-    of_feature = "about" in facts
-    old = judged.old_resources if rule == Rule.OLD_KERNEL or of_feature else None
-    alone = rule in (Rule.OLD_KERNEL, Rule.PAIRS)
-    timed = not of_feature and rule != Rule.COUNTS and judged.decision.status is not Status.MISMATCH
-    return likely_causes(
-        judged.measurement, judged.entry, old, sectors=judged.old_sectors, code_alone=alone, timed=timed
-    )
 
 
 def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthSession:

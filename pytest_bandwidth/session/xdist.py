@@ -76,9 +76,8 @@ def _check_out(config: pytest.Config) -> Revision | None:
     config.add_cleanup(stack.close)
     try:
         build = None if settings.build is None else Build(settings.build, config.rootpath)
-        checked_out = check_out(config.rootpath, name, build, lambda text: write_line(config, f"bandwidth: {text}"))
+        at_revision = check_out(config.rootpath, name, build, lambda text: write_line(config, f"bandwidth: {text}"))
+        config.stash[_REVISION] = stack.enter_context(at_revision)
     except UsageError as error:
         raise usage_error(error) from None
-    config.add_cleanup(checked_out.remove)
-    config.stash[_REVISION] = checked_out.revision
-    return checked_out.revision
+    return config.stash[_REVISION]

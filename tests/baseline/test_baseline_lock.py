@@ -108,7 +108,7 @@ def test_a_disk_without_room_leaves_the_old_file(tmp_path, left):
         baseline_files.update(path, DEVICE, many)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a.yaml"]
-    assert len(baseline_files.update(path, DEVICE, many).added) == 300
+    assert len(baseline_files.update(path, DEVICE, many)) == 300
 
 
 def test_a_read_only_folder_is_told(tmp_path):

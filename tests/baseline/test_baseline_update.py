@@ -72,9 +72,8 @@ def changed_lines(before, after):
 
 
 def test_a_new_file_holds_the_device_and_the_entry(path):
-    summary = baseline_files.update(path, A100, [MEASURED])
-    assert summary.created
-    assert [change.key for change in summary.added] == [MEASURED.key]
+    (change,) = baseline_files.update(path, A100, [MEASURED])
+    assert (change.key, change.before) == (MEASURED.key, None)
     assert path.read_text() == (
         "schema: 2\ndevice: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80, kind: cuda}\ntests:\n"
         "  tests/test_a.py::test_a:\n    bandwidth: 1747.1 GB/s\n    of_probe: 99.6 %\n    bytes: {read: 1}\n"
@@ -107,9 +106,7 @@ def test_a_new_file_holds_the_device_and_the_entry(path):
 def test_the_same_figures_again_change_nothing(path):
     baseline_files.update(path, A100, [MEASURED])
     before, lines = path.stat(), path.with_name(RUNS).read_text()
-    summary = baseline_files.update(path, A100, [replace(MEASURED, gbps=1747.1000001)])
-    assert summary.unchanged == (MEASURED.key,)
-    assert not summary.changed
+    assert not baseline_files.update(path, A100, [replace(MEASURED, gbps=1747.1000001)])
     assert path.stat().st_ino == before.st_ino  # not even written anew
     assert path.with_name(RUNS).read_text() == lines
 
@@ -122,11 +119,10 @@ def test_an_appended_run_changes_its_entry_only(path):
     def append(old, new):
         return replace(old, runs=(*old.runs, *new.runs))
 
-    summary = baseline_files.update(path, A100, [Entry(key, runs=(Run(1710.0),))], merge_in=lambda _: append)
+    (change,) = baseline_files.update(path, A100, [Entry(key, runs=(Run(1710.0),))], merge_in=lambda _: append)
     removed, added = changed_lines(BY_HAND, path.read_text())
     assert removed == ["    bandwidth: 1701.0 GB/s", "    runs: 2              # cold days"]
     assert added == ["    bandwidth: 1702.0 GB/s", "    runs: 3 ± 0.31 %              # cold days"]
-    (change,) = summary.changed
     assert (change.before.gbps, change.after.gbps) == (1701.0, 1702.0)
 
 
@@ -142,8 +138,8 @@ def test_new_entries_go_after_the_last(path):
 def test_a_merge_can_leave_entries_alone(path):
     baseline_files.update(path, A100, [MEASURED])
     new = [replace(MEASURED, gbps=5.0, runs=()), Entry("other", 5.0)]
-    summary = baseline_files.update(path, A100, new, merge_in=lambda _: lambda old, new: None if old else new)
-    assert (summary.unchanged, [change.key for change in summary.added]) == ((MEASURED.key,), ["other"])
+    changes = baseline_files.update(path, A100, new, merge_in=lambda _: lambda old, new: None if old else new)
+    assert [change.key for change in changes] == ["other"]
     assert baseline_files.load(path).entries[MEASURED.key] == MEASURED
 
 

@@ -10,7 +10,9 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.causes import likely_causes, recorded_resources
+from pytest_bandwidth.judging.judge import Judged
 
 FACTS = {"driver_version": "580.1", "max_sm_clock_mhz": 1980, "power_limit_w": 500.0}
 DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts=FACTS, timed_on="gpu")
@@ -28,6 +30,16 @@ def entry(resources: KernelResources | None, **facts: str) -> Entry:
     return Entry("t.py::t", gbps=1000.0, resources=recorded, runs=(run,))
 
 
+SLOWER = Decision(Status.REGRESSED, Rule.STORED)
+COUNTED = Decision(Status.REGRESSED, Rule.COUNTS)
+OLD_CODE = Decision(Status.REGRESSED, Rule.OLD_KERNEL)
+OF_FEATURE = Decision(Status.REGRESSED, "dram", facts={"about": "DRAM traffic"})
+
+
+def causes_of(measurement, entry, decision=SLOWER, old=None):
+    return likely_causes(Judged(measurement, entry, decision, old_resources=old))
+
+
 @pytest.mark.parametrize(
     ("probe_seconds", "blame"),
     [
@@ -40,16 +52,16 @@ def entry(resources: KernelResources | None, **facts: str) -> Entry:
 def test_the_probe_tells_whether_kernel_or_device_lost_more(probe_seconds, blame):
     """The kernel lost half of its GB/s."""
     now = replace(measured(LEAN), rounds=replace(ROUNDS, probe_seconds=(probe_seconds,) * 3))
-    (cause,) = likely_causes(now, entry(LEAN))
+    (cause,) = causes_of(now, entry(LEAN))
     assert cause.startswith(f"{blame}: the probe (add) reached 1000 GB/s then, ")
 
 
 def test_the_probe_is_no_cause_of_counts():
     spilling = replace(LEAN, local_bytes=64)
-    assert likely_causes(measured(spilling), entry(LEAN), timed=False) == ("spills 0 → 64 B a thread",)
-    assert likely_causes(measured(LEAN), entry(LEAN), timed=False) == ()
+    assert causes_of(measured(spilling), entry(LEAN), COUNTED) == ("spills 0 → 64 B a thread",)
+    assert causes_of(measured(LEAN), entry(LEAN), COUNTED) == ()
     alone = replace(measured(LEAN), rounds=replace(ROUNDS, probe_seconds=(), probe_bytes=0))
-    assert likely_causes(alone, entry(LEAN)) == ()
+    assert causes_of(alone, entry(LEAN)) == ()
 
 
 def test_what_is_recorded_is_whole_numbers_by_name():
@@ -80,7 +92,7 @@ def test_what_is_recorded_is_whole_numbers_by_name():
     ],
 )
 def test_each_changed_resource_is_named(changed, said):
-    causes = likely_causes(measured(replace(LEAN, **changed)), entry(LEAN))
+    causes = causes_of(measured(replace(LEAN, **changed)), entry(LEAN))
     assert causes[0] == said
     assert not any(known in " ".join(causes[1:]) for known in ("registers", "spills", "shared", "occupancy"))
 
@@ -91,37 +103,37 @@ def test_a_changed_launch_is_named_by_its_figures_where_both_sides_recorded_them
     code = CodeIdentity(ptx="p", sass="s", launch="l", arguments="a")
     relaunched = replace(measured(wide), code=replace(code, launch="m"))
     known = replace(entry(before), code=code.known())
-    assert likely_causes(relaunched, known, timed=False) == ("the launch changed: grid 4,096 → 8,192, block 256 → 128",)
+    assert causes_of(relaunched, known, COUNTED) == ("the launch changed: grid 4,096 → 8,192, block 256 → 128",)
     unrecorded = replace(entry(LEAN), code=code.known())
-    assert likely_causes(relaunched, unrecorded, timed=False) == ("the launch changed: grid, block or shared memory",)
+    assert causes_of(relaunched, unrecorded, COUNTED) == ("the launch changed: grid, block or shared memory",)
     also = replace(relaunched, code=replace(code, launch="m", arguments="b"))
-    (arguments, shape) = likely_causes(also, known, timed=False)
+    (arguments, shape) = causes_of(also, known, COUNTED)
     assert (arguments.startswith("the launch's arguments changed"), shape.endswith("block 256 → 128")) == (True, True)
 
 
 def test_code_that_ran_next_to_its_old_code_is_the_cause_whatever_the_device_does():
     faster = replace(measured(None), rounds=replace(ROUNDS, probe_seconds=(0.5e-3,) * 3))
     known = entry(LEAN, driver_version="570.0")
-    assert likely_causes(faster, known, code_alone=True) == ("the code: old and new ran alternately on this machine",)
+    assert causes_of(faster, known, OLD_CODE) == ("the code: old and new ran alternately on this machine",)
     spilled = replace(faster, resources=replace(LEAN, local_bytes=128))
-    assert likely_causes(spilled, known, code_alone=True) == ("spills 0 → 128 B a thread",)
+    assert causes_of(spilled, known, OLD_CODE) == ("spills 0 → 128 B a thread",)
     # What the compiler gave the old code here counts, and no driver or probe.
-    assert likely_causes(spilled, known, {"local_bytes": 64}) == ("spills 64 → 128 B a thread",)
-    assert likely_causes(faster, known, {}) == ()
+    assert causes_of(spilled, known, OF_FEATURE, {"local_bytes": 64}) == ("spills 64 → 128 B a thread",)
+    assert causes_of(faster, known, OF_FEATURE, {}) == ()
 
 
 def test_what_changed_in_the_code_is_the_first_cause():
     code = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
     known = replace(entry(LEAN), code=code.known())
     edited = replace(measured(LEAN), code=replace(code, ptx="d" * 32, sass="e" * 32))
-    assert likely_causes(edited, known)[0] == "the kernel's code changed"
+    assert causes_of(edited, known)[0] == "the kernel's code changed"
     rebuilt = replace(measured(LEAN), code=replace(code, sass="e" * 32))
-    assert likely_causes(rebuilt, known)[0].startswith("the same PTX became other machine code")
-    assert not any("code" in cause for cause in likely_causes(measured(LEAN), known))
+    assert causes_of(rebuilt, known)[0].startswith("the same PTX became other machine code")
+    assert not any("code" in cause for cause in causes_of(measured(LEAN), known))
 
 
 def test_driver_and_settings_are_named_where_they_changed():
     then = entry(None, driver_version="570.0", max_sm_clock_mhz="1980", power_limit_w="700.0")
-    causes = likely_causes(measured(None), then)
+    causes = causes_of(measured(None), then)
     assert causes[:2] == ("driver version 570.0 → 580.1", "power limit 700.0 → 500.0 W")
     assert not any("clock" in cause for cause in causes)

@@ -22,8 +22,8 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -179,12 +179,17 @@ def main(command: str) -> int:
     return subprocess.call(command, shell=True)
 
 
-def check_out(root: Path, name: str, build: Build | None, tell: Callable[[str], None]) -> CheckedOut | Built:
-    """Check a revision out, and build it where a command says how. Raises UsageError, BuildFailed.
+@contextmanager
+def check_out(root: Path, name: str, build: Build | None, tell: Callable[[str], None]) -> Iterator[Revision]:
+    """Check a revision out, and build it where a command says how, for this context. Raises UsageError, BuildFailed.
 
     root, name: as of `CheckedOut`. tell: takes a line about what is being done.
     """
-    return CheckedOut(root, name) if build is None else Built(root, name, build, tell)
+    held = CheckedOut(root, name) if build is None else Built(root, name, build, tell)
+    try:
+        yield held.revision
+    finally:
+        held.remove()
 
 
 class Built:

@@ -145,9 +145,7 @@ class BaselineCommits:
         if commit not in self._revisions:
             if not self._revisions:
                 self._stack.enter_context(signals_as_interrupts())
-            checked_out = check_out(self._root, commit, self._build, tell)
-            self._stack.callback(checked_out.remove)
-            self._revisions[commit] = checked_out.revision
+            self._revisions[commit] = self._stack.enter_context(check_out(self._root, commit, self._build, tell))
         check_extensions(self._revisions[commit])
         return self._revisions[commit]
 

@@ -36,6 +36,7 @@ from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
 from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults, Remark, Row
 from pytest_bandwidth.session.xdist import invocation_of
+from pytest_bandwidth.storage.atomic import real_path
 
 # So many entries are named in a line.
 MOST_NAMED = 3
@@ -243,15 +244,15 @@ def update_baseline(
         entries.append(entry if name is None else replace(entry, code={**entry.code, CUBIN: name}))
     asked = {row.outcome.key: row.asked for row in rows}
     path = baseline_files.find_file(settings.baseline, identity)
-    summary = baseline_files.update(
+    changes = baseline_files.update(
         path,
         identity,
         entries,
         merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked),
         files=files,
     )
-    changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
-    return summary.path, change_lines(str(path), changes)
+    told = [(change.before, change.after) for change in changes if change.after is not None]
+    return str(real_path(path)), change_lines(str(path), told)
 
 
 def _merge_in(
