@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
@@ -33,8 +34,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
 
 def terminal_lines(run: RunDocument, outcomes: list[Outcome]) -> list[TerminalLine]:
     """Return what a run prints: its first line, each failure, and the summary."""
-    device = run.device
-    head = header_line(device.name, device.peak_gbps, device.peak_source, run.baseline_path, device.timed_on)
+    head = header_line(asdict(run.device), run.baseline_path)
     lines: list[TerminalLine] = [(Span(head),), ()]
     for outcome in outcomes:
         if run.fails(outcome):

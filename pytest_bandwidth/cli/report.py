@@ -44,9 +44,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--chart {options.chart} chooses what is drawn: found {found}, expected -o {drawn}")
     if output is None:
         document, outcomes = load_run(options.run)
-        device, peak = document["device"], document["device"].get("peak") or {}
-        baseline = document.get("baseline_path")
-        header = header_line(device["name"], peak.get("gbps"), peak.get("source"), baseline, device["timed_on"])
+        header = header_line(document["device"], document.get("baseline_path"))
         table = summary_lines(outcomes, terminal_width() or UNBOUNDED, verbose=True)
         print("\n".join([header, *("".join(span.text for span in line) for line in table)]))
         return 0

@@ -20,7 +20,7 @@ from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed,
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, WholeRun
 from pytest_bandwidth.judging.evidence import Ask, Evidence
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
-from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_on
+from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, Measurer
 from pytest_bandwidth.measuring.progress import Progress
@@ -110,7 +110,7 @@ class JudgedTest:
 
 def left_to_parent(measurement: Measurement, marker: MarkerOptions, tolerance: float) -> Judged:
     """Report a figure without a verdict. marker, tolerance: the test's and the run's own, for want of a baseline."""
-    held_to = tolerance_on(measurement.device, marker.tolerance, None, None, tolerance)
+    held_to = tolerance_of(marker.tolerance, None, None, tolerance, exact=measurement.device.counts_only)
     numbers = Numbers(figure=marker.judged_on, tolerance=held_to)
     rule, text = "new-process", "measured for the run that started this process"
     if measurement.invalid is not None:

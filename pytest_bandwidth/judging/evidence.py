@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_measurement, middle_of
 from pytest_bandwidth.domain.measured.roofline import regime_of
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.judging.limits import Limits, tolerance_on
+from pytest_bandwidth.judging.limits import Limits, tolerance_of
 from pytest_bandwidth.judging.pairs import Pair, figure_of_pairs
 from pytest_bandwidth.judging.stored import Reference, reference_of
 
@@ -113,7 +113,8 @@ def first_evidence(
     found, elsewhere = {}, baseline is not None and baseline.code_of is not None
     for key, measurement in measurements.items():
         device, entry = measurement.device, None if baseline is None else baseline.find(key)
-        tolerance = tolerance_on(device, limits.marker.tolerance, entry, baseline, limits.tolerance)
+        of_marker, exact = limits.marker.tolerance, device.counts_only
+        tolerance = tolerance_of(of_marker, entry, baseline, limits.tolerance, exact=exact)
         figures = metrics_of_measurement(measurement) if measurement.gbps is not None else None
         stored = None
         if entry is not None and figures is not None and not elsewhere:

@@ -8,7 +8,6 @@ from typing import Literal
 
 from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
-from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.values import argument
@@ -133,18 +132,13 @@ class Limits:
         return self.writes == "all" or (self.writes == "new" and entry is None)
 
 
-def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float) -> float:
-    """Return the smallest loss to catch: the marker's before the entry's own, the file's and the option's."""
-    for tolerance in (marker, entry.tolerance if entry else None, baseline.tolerance if baseline else None):
-        if tolerance is not None:
-            return tolerance
-    return option
-
-
-def tolerance_on(
-    device: DeviceIdentity, marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float
+def tolerance_of(
+    marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float, *, exact: bool = False
 ) -> float:
-    """Return the same on a device; of counts, which are exact, none is granted but the marker's or the entry's own."""
-    if device.counts_only:
-        return tolerance_of(marker, entry, None, 0.0)
-    return tolerance_of(marker, entry, baseline, option)
+    """Return the smallest loss to catch: the marker's before the entry's own, the file's and the option's.
+
+    exact: whether it is held to counts, of which none is granted but the marker's or the entry's own.
+    """
+    of_file = baseline.tolerance if baseline and not exact else None
+    known = (marker, entry.tolerance if entry else None, of_file)
+    return next((one for one in known if one is not None), 0.0 if exact else option)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.roofline import (
     CLASS_BOUNDS,
     ClassBounds,
@@ -21,9 +20,9 @@ from pytest_bandwidth.domain.measured.roofline import (
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.statistics import noise, precision_of_median
-from pytest_bandwidth.domain.verdict import Decision, Status
+from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.judging.evidence import MeasurementSetup
-from pytest_bandwidth.judging.judge import FreshRow
+from pytest_bandwidth.judging.judge import Judged
 
 Plain = dict[str, Any]
 
@@ -192,21 +191,18 @@ def from_plain(plain: object) -> Outcome:
 def outcome_of(
     nodeid: str,
     key: str,
-    measurement: Measurement,
-    decision: Decision,
+    judged: Judged,
     reason: str,
     *,
-    entry: Entry | None = None,
     message: str | None = None,
     file: str | None = None,
     line: int | None = None,
     tags: Mapping[str, Any] | None = None,
     class_bounds: ClassBounds = CLASS_BOUNDS,
-    fresh: Sequence[FreshRow] = (),
     code_diff: str = "",
-    profile: str | None = None,
 ) -> Outcome:
     """Flatten a measurement and the decision on it into a row. reason: the decision in words."""
+    measurement, decision, entry = judged.measurement, judged.decision, judged.entry
     rounds, regime, ridge = measurement.rounds, regime_of(measurement), ridge_of(measurement)
     utilization = measurement.utilization
     positive = bool(rounds.kernel_seconds) and min(rounds.kernel_seconds) > 0
@@ -236,7 +232,7 @@ def outcome_of(
         probe_samples=rounds.probe_seconds,
         host_samples=rounds.host_kernel_seconds,
         dropped=tuple(map(flat, rounds.dropped)),
-        fresh=tuple({**_named(row.figures, _OF_FRESH), "wall_seconds": row.wall_seconds} for row in fresh),
+        fresh=tuple({**_named(row.figures, _OF_FRESH), "wall_seconds": row.wall_seconds} for row in judged.fresh),
         probe={"name": rounds.probe_name, "bytes_moved": rounds.probe_bytes} if rounds.probe_name else {},
         conditions={"before": flat(measurement.conditions_before), "after": flat(measurement.conditions_after)},
         resources=None if measurement.resources is None else flat(measurement.resources),
@@ -257,7 +253,7 @@ def outcome_of(
         code_identity=measurement.code.known(),
         software=dict(measurement.software),
         code_diff=code_diff,
-        profile=profile,
+        profile=judged.profile,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import READ_OTHERWISE, TimedOn
@@ -98,19 +99,19 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     return [*lines, tuple(spans)]
 
 
-def header_line(
-    device: str, peak_gbps: float | None, peak_source: str | None, baseline: str | None, timed_on: TimedOn = "host"
-) -> str:
-    """Write the run's first line: bandwidth: NVIDIA A100, peak 2039 GB/s (datasheet), baseline baselines/a100.yaml"""
-    peak = (
-        f"peak {format_gbps(peak_gbps)} ({peak_source})"
-        if peak_gbps
-        else "peak unknown: shares are of the probe's GB/s"
-    )
-    if timed_on == "nothing":
+def header_line(device: Mapping[str, Any], baseline: str | None, name: str | None = None) -> str:
+    """Write the run's first line: bandwidth: NVIDIA A100, peak 2039 GB/s (datasheet), baseline baselines/a100.yaml
+
+    device: a document's. name: as sentences name it among the run's devices.
+    """
+    known = device.get("peak") or {}
+    peak = "peak unknown: shares are of the probe's GB/s"
+    if device["timed_on"] == "nothing":
         peak = "counts, measures no time"
+    elif known.get("gbps"):
+        peak = f"peak {format_gbps(known['gbps'])} ({known.get('source')})"
     judged_by = baseline or "none (measuring only)"
-    return printable(f"bandwidth: {device}; {peak}; baseline: {judged_by}")
+    return printable(f"bandwidth: {name or device['name']}; {peak}; baseline: {judged_by}")
 
 
 def uncommitted_line(files: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from pytest_bandwidth.domain.units import (
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.causes import BY_COMPILER
 from pytest_bandwidth.judging.counts import COMPILED, called
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.limits import floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
@@ -153,32 +154,29 @@ class Context:
 
     causes: likely ones, the most telling first. command: accepts the new figure when pasted into a shell; None where
     nothing is to be accepted. place: ``file:line`` of the test, or of the call. label: of the measurement, where its
-    test has several. profile: the path of a profiler's report.
-    against_revision: whether the test was compared with a revision in place of a baseline.
+    test has several. against_revision: whether the test was compared with a revision in place of a baseline.
     """
 
     causes: tuple[str, ...] = ()
     command: str | None = None
     place: str | None = None
     label: str | None = None
-    profile: str | None = None
     against_revision: bool = False
 
 
-def failure_message(
-    measurement: Measurement, decision: Decision, entry: Entry | None, context: Context = Context()
-) -> str:
+def failure_message(judged: Judged, context: Context = Context()) -> str:
     """Write the message of a failing test: verdict, number and limit first, then aligned facts, cause and remedy."""
+    measurement, decision = judged.measurement, judged.decision
     seen = "bytes" if measurement.device.counts_only else "measured"
     rows = [] if decision.rule == Rule.COUNTS else [(seen, observation(measurement))]
-    rows += _fact_rows(measurement, decision, entry)
+    rows += _fact_rows(measurement, decision, judged.entry)
     if context.causes:
         rows.append(("likely cause", "; ".join(context.causes)))
     same_code = (_OTHER_DATA,) if decision.rule == Rule.COUNTS and decision.facts.get("same_code") else ()
     if notes := (*same_code, *decision.why_not):
         rows.append(("note", "; ".join(notes)))
-    if context.profile is not None:
-        rows.append(("profile", context.profile))
+    if judged.profile is not None:
+        rows.append(("profile", judged.profile))
     if (remedy := remedy_of(decision, context)) is not None:
         rows.append(remedy)
     rows.append(("help", help_link(decision.rule)))

@@ -33,7 +33,8 @@ _SUITE = Path(__file__).resolve().parent.parent / "suite"
 class Collected:
     """Note items before anything is deselected, and files that could not be collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._items: list[pytest.Item] = []
         # By the collector's node id: why it was skipped, or "" where it broke, which pytest reports itself.
         self._unread: dict[str, str] = {}
@@ -48,9 +49,7 @@ class Collected:
         else:
             self._unread[report.nodeid.removesuffix("/__init__.py")] = reason_of(report) if report.skipped else ""
 
-    def unmeasurable(
-        self, config: pytest.Config, entries: Iterable[str], dropped: Sequence[pytest.Item]
-    ) -> Unmeasurable:
+    def unmeasurable(self, entries: Iterable[str], dropped: Sequence[pytest.Item]) -> Unmeasurable:
         """Say which entries go unmeasured whatever the tests do.
 
         dropped: tests that --bandwidth-only leaves out, since they do not take the fixture.
@@ -60,8 +59,8 @@ class Collected:
         without_fixture = _of_tests(keys, {key_of(item) for item in dropped})
         not_measured = dict.fromkeys(without_fixture, "the test does not take the fixture `bandwidth`")
         gone: list[str] = []
-        asked, root = _asked(config), config.rootpath
-        covers = _covers(config, asked)
+        asked, root = _asked(self._config), self._config.rootpath
+        covers = _covers(self._config, asked)
         empty = tuple(start for item in self._items if (start := start_of_empty_set(item)))
         files, exempt = {_file_of(test) for test in tests}, 0
         for key in keys:
@@ -71,7 +70,7 @@ class Collected:
                 # A person named tests by their node ids.
                 exempt += _file_of(key) in files and any("::" in arg for arg in asked.file_or_dir)
                 continue
-            why = self._why_unread(config, key)
+            why = self._why_unread(key)
             if why:
                 not_measured[key] = why
             elif why is None and not key.startswith(empty):
@@ -82,13 +81,11 @@ class Collected:
             moved = near_miss(tests, [key for key in keys if not exists(root / _file_of(key))])
         if moved:
             return Unmeasurable(not_measured, (), moved, exempt=exempt)
-        baseline = settings_of(config).baseline
+        baseline = settings_of(self._config).baseline
         elsewhere = {} if baseline is None else of_other_rootdirs(gone, root, baseline)
         return Unmeasurable(not_measured, tuple(key for key in gone if key not in elsewhere), None, elsewhere, exempt)
 
-    def left_out(
-        self, config: pytest.Config, entries: Iterable[str], running: Sequence[pytest.Item]
-    ) -> tuple[dict[str, str], int]:
+    def left_out(self, entries: Iterable[str], running: Sequence[pytest.Item]) -> tuple[dict[str, str], int]:
         """Return which entries' tests were collected and are not to run, and why; and how many the command line spares.
 
         running: the tests that are to run.
@@ -99,8 +96,8 @@ class Collected:
         of_item = {item: keys for item in others if (keys := entries_of(item, found))}
         if not of_item:
             return {}, 0
-        spared = _left_out_by(_asked(config), config, list(of_item))
-        by_options = _left_out_by(config.option, config, list(of_item))
+        spared = _left_out_by(_asked(self._config), self._config, list(of_item))
+        by_options = _left_out_by(self._config.option, self._config, list(of_item))
         not_measured = {
             key: "its test was left out by "
             + ("addopts or PYTEST_ADDOPTS" if item in by_options else "a conftest.py or a plugin")
@@ -110,20 +107,20 @@ class Collected:
         }
         return not_measured, sum(len(of_item[item]) for item in spared)
 
-    def concerns(self, config: pytest.Config, entries: Iterable[str], items: Sequence[pytest.Item]) -> bool:
+    def concerns(self, entries: Iterable[str], items: Sequence[pytest.Item]) -> bool:
         """Return whether entries are of tests that are to run, or cannot be measured though they were to be."""
         keys = list(entries)
-        found = self.unmeasurable(config, keys, ())
+        found = self.unmeasurable(keys, ())
         ran = _of_tests(keys, {key_of(item) for item in items})
-        return bool(found.not_measured or found.gone or ran or self.left_out(config, keys, items)[0])
+        return bool(found.not_measured or found.gone or ran or self.left_out(keys, items)[0])
 
-    def _why_unread(self, config: pytest.Config, key: str) -> str | None:
+    def _why_unread(self, key: str) -> str | None:
         """Return why the entry's file was not collected; "" where that is nobody's fault or told; None where it was."""
         for nodeid, why in self._unread.items():
             if key.startswith((f"{nodeid}::", f"{nodeid}/")):
                 return why and f"its file was skipped: {why}"
         file = _file_of(key)
-        return None if file in self._read or not exists(config.rootpath / file) else "its file was not collected"
+        return None if file in self._read or not exists(self._config.rootpath / file) else "its file was not collected"
 
 
 def begin_to_collect(config: pytest.Config) -> None:
@@ -133,7 +130,7 @@ def begin_to_collect(config: pytest.Config) -> None:
     unjudged = settings.skip or settings.disable or settings.against is not None
     if settings.baseline is None or unjudged or runs_nothing:
         return
-    config.stash[COLLECTED] = Collected()
+    config.stash[COLLECTED] = Collected(config)
     config.pluginmanager.register(config.stash[COLLECTED], "bandwidth-collected")
 
 
@@ -148,7 +145,7 @@ def concerns_baseline(config: pytest.Config, items: Sequence[pytest.Item]) -> bo
     from pytest_bandwidth.baseline import keys_at  # kept out of runs without a baseline
 
     try:
-        return collected.concerns(config, keys_at(settings.baseline), items)
+        return collected.concerns(keys_at(settings.baseline), items)
     except BaselineError as error:
         if settings.strict and not hasattr(config, "workerinput"):
             raise usage_error(error) from None

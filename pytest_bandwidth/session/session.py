@@ -108,9 +108,8 @@ class BandwidthSession:
         identity, peak = self._measurer.device.identity, self._measurer.peak
         if settings.disable:
             return [disabled_line(identity.name, identity.timed_on)]
-        gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
         judged_by = None if judge is None else judge.judged_by
-        lines = [header_line(identity.name, gbps, source, judged_by, identity.timed_on)]
+        lines = [header_line(device_plain(identity, peak), judged_by)]
         if judge is None:
             return lines
         notes = (None if judge.baseline is None else judge.baseline.note, judge.why_old_kernels_cannot_run)
@@ -129,7 +128,7 @@ class BandwidthSession:
         """Keep in mind the baseline's entries for which no test is to run; dropped: tests without the fixture."""
         collected = self._config.stash.get(COLLECTED, None)
         if collected is not None and self._entries_by_test:
-            self._unmeasurable = collected.unmeasurable(self._config, self._baseline_keys, dropped)
+            self._unmeasurable = collected.unmeasurable(self._baseline_keys, dropped)
 
     def fixture_for(self, request: pytest.FixtureRequest) -> Bandwidth:
         """Make the test's own fixture value. Raises what is wrong with device, baseline or marker."""
@@ -308,7 +307,7 @@ class BandwidthSession:
         takes_further = self._writes and settings.runs > 1 and runs_all
         collected = self._config.stash.get(COLLECTED, None)
         if collected is not None and self._entries_by_test:
-            left_out, exempt = collected.left_out(self._config, self._baseline_keys, running)
+            left_out, exempt = collected.left_out(self._baseline_keys, running)
             not_measured = left_out | unmeasurable.not_measured
             unmeasurable = replace(unmeasurable, not_measured=not_measured, exempt=unmeasurable.exempt + exempt)
             due = {item.nodeid: sorted(keys) for item in running if (keys := self.entries_of(item))}
@@ -439,10 +438,8 @@ class BandwidthSession:
                 changed = (CODE_CHANGED, FUNCTION_CHANGED)
                 causes = tuple(change.files if c in changed and change.files else c for c in causes)
                 command = self._update_command(item)
-                context = replace(
-                    context, causes=causes, command=command, profile=one.profile, against_revision=against
-                )
-                message = wording.failure_message(one.measurement, one.decision, one.entry, context)
+                context = replace(context, causes=causes, command=command, against_revision=against)
+                message = wording.failure_message(one, context)
             elif self._strict:
                 message = wording.untouched_message(one.measurement, context)
             if message is not None:
@@ -451,18 +448,14 @@ class BandwidthSession:
             outcome = outcome_of(
                 item.nodeid,
                 key,
-                one.measurement,
-                one.decision,
+                one,
                 wording.reason_of(one.decision),
-                entry=one.entry,
                 message=message,
                 file=file,
                 line=at,
                 tags=checked_tags(fixture.tags),
                 class_bounds=self._settings.utilization_classes or CLASS_BOUNDS,
-                fresh=one.fresh,
                 code_diff=change.diff,
-                profile=one.profile,
             )
             written = one.decision.status is Status.SAVED
             kept = one.measurement if written or self._measurer.task.tells_code else None

@@ -9,6 +9,7 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.outcomes.outcome import _entry_plain, from_plain, outcome_of
 from pytest_bandwidth.storage.saved_run import DecisionForm
 
@@ -30,7 +31,7 @@ def test_an_entry_is_plain_data_in_the_order_of_its_fields():
 def test_a_rows_verdict_is_the_decision_in_plain_data():
     numbers = Numbers("gbps", 80.0, 90.0, tolerance=0.05, confirmations=(80.0,))
     decision = Decision(Status.UNDECIDED, Rule.TOO_NOISY, numbers, {"by": Rule.PAIRS}, ("its commit is gone",))
-    row = outcome_of("t.py::t", "t.py::t", measured(80.0), decision, "in words")
+    row = outcome_of("t.py::t", "t.py::t", Judged(measured(80.0), None, decision), "in words")
     assert (row.status, row.reason_code, row.reason, row.is_valid) == ("UNDECIDED", "too-noisy", "in words", True)
     assert row.verdict == {
         "status": "UNDECIDED",
@@ -46,13 +47,13 @@ def test_a_rows_verdict_is_the_decision_in_plain_data():
 @pytest.mark.parametrize("status", [Status.UNDECIDED, Status.MISMATCH])
 def test_what_was_invalid_is_not_valid_and_shows_no_share(status):
     spoilt = measured(80.0, invalid=Finding("others", "busy"))
-    row = outcome_of("t", "t", spoilt, Decision(status, "others"), "busy")
+    row = outcome_of("t", "t", Judged(spoilt, None, Decision(status, "others")), "busy")
     assert (row.is_valid, row.valid_relative, row.valid_utilization) == (False, None, None)
     assert row.relative == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("change", [{"status": "ok"}, {"reason_code": None}, {"reason": 3}])
 def test_a_row_of_another_form_is_refused(change):
-    row = outcome_of("t", "t", measured(80.0), Decision(Status.OK, Rule.FLOORS), "").to_plain()
+    row = outcome_of("t", "t", Judged(measured(80.0), None, Decision(Status.OK, Rule.FLOORS)), "").to_plain()
     with pytest.raises(UsageError, match=r"a result's (status|reason|reason_code) is "):
         from_plain({**row, **change})

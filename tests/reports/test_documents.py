@@ -15,6 +15,7 @@ from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.documents import document, render_csv, render_json
@@ -88,7 +89,8 @@ def test_every_stop_drop_clock_and_probe_figure_is_there():
     hot = dropped("throttled", 3e-3, "SM clock at 61 %")
     device = ScriptedDevice(except_at(range(20, 23), hot, repeat(2e-3)), repeat(1e-3), states=states)
     measured = device.measure(Workload(lambda: None, Traffic(10**9, 0)), Budget(30, 1.0), lambda _: None)
-    outcome = outcome_of("t", "t", measured, Decision(Status.UNDECIDED, Rule.NO_BASELINE), "measured only")
+    judged = Judged(measured, None, Decision(Status.UNDECIDED, Rule.NO_BASELINE))
+    outcome = outcome_of("t", "t", judged, "measured only")
     (row,) = json.loads(render_json(document("1", {}, {}, {}, [outcome], None)))["results"]
     assert row["stop"] == measured.rounds.stop != ""
     assert len(row["samples"]) == len(row["probe_samples"]) == len(row["kernel_first"]) >= 30

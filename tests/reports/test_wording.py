@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.measured import validity
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COSTS
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.wording import (
@@ -208,7 +209,7 @@ DECISIONS = [(decision, f"{decision.status}{rest}") for decision, rest in SAID]
 @pytest.mark.parametrize(("decision", "first"), DECISIONS, ids=[f"{d.status} {d.rule}" for d, _ in DECISIONS])
 def test_the_first_line_is_verdict_number_and_limit_and_the_last_a_link(decision, first):
     assert title_of(decision) == first
-    message = failure_message(measured(80.0), decision, FIVE.entries[KEY]).splitlines()
+    message = failure_message(Judged(measured(80.0), FIVE.entries[KEY], decision)).splitlines()
     assert message[0] == first
     anchor = decision.rule.partition(":")[0].replace("_", "-")  # all floors and all settings have one place
     assert message[-1].split() == ["help", f"{DOCUMENTATION}/troubleshooting.html#{anchor}"]
@@ -246,7 +247,6 @@ LONG = Context(
     causes=("registers 32 → 96", "grid 4,096 → 8,192"),
     command=f"pytest '{KEY}' --bandwidth-update",
     place="tests/test_a.py:9",
-    profile="profiles/test_copy.ncu-rep",
 )
 
 
@@ -257,7 +257,7 @@ def with_every_row(decision):
     if decision.rule == Rule.COUNTS:
         facts["changes"] = tuple((name, 100, 101 + number) for number, name in enumerate(COSTS))
     whole = replace(decision, facts=facts, why_not=("no old kernel", "its commit\nis gone", "a third"))
-    return failure_message(now, whole, FIVE.entries[KEY], LONG)
+    return failure_message(Judged(now, FIVE.entries[KEY], whole, profile="profiles/test_copy.ncu-rep"), LONG)
 
 
 def access(number):
@@ -280,7 +280,7 @@ def test_a_message_has_at_most_twelve_lines_and_the_place_last(decision):
 
 def test_facts_are_aligned_this_against_that():
     decision = of("REGRESSED", Rule.PAIRS, PAIRS, **OLD)
-    assert failure_message(measured(20.1, 26.6), decision, FIVE.entries[KEY], replace(LONG, profile=None)) == (
+    assert failure_message(Judged(measured(20.1, 26.6), FIVE.entries[KEY], decision), LONG) == (
         "REGRESSED: 25.5 % slower than the old code (tolerance 3.0 %)\n"
         "    measured      moved 1 GB in 49.8 ms: 20.1 GB/s (75.6 % of the probe's 26.6 GB/s)\n"
         "    this code     20.1 GB/s\n"
@@ -293,7 +293,7 @@ def test_facts_are_aligned_this_against_that():
 
 
 def rows_of(decision, **context):
-    message = failure_message(measured(80.0), decision, FIVE.entries[KEY], replace(LONG, **context))
+    message = failure_message(Judged(measured(80.0), FIVE.entries[KEY], decision), replace(LONG, **context))
     rows = (line[4:].partition("  ") for line in message.splitlines()[1:-1])
     return {label: text.strip() for label, _, text in rows}
 
@@ -321,14 +321,15 @@ def test_the_line_is_named_that(loads, said):
         for number, (sectors, coalescing) in enumerate(loads, 10)
     ]
     now = replace(measured(80.0), detail={"lines": [*lines, {"file": "k.cu", "line": 13}]})
-    message = failure_message(now, of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES), None)
+    message = failure_message(Judged(now, None, of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES)))
     assert f"    {said}" in message.splitlines()
 
 
 def test_of_narrower_loads_the_line_that_asks_most_often_is_named():
     lines = [{"file": "k.cu", "line": n, "loads": {**access(1), "requests": 25 * n}} for n in (1, 3)]
     now = replace(measured(80.0), detail={"lines": lines})
-    said = failure_message(now, of("REGRESSED", Rule.COUNTS, EXACT, changes=(("load_requests", 25, 100),)), None)
+    decision = of("REGRESSED", Rule.COUNTS, EXACT, changes=(("load_requests", 25, 100),))
+    said = failure_message(Judged(now, None, decision))
     assert said.splitlines()[0] == "REGRESSED: 4× more load requests than the baseline"
     assert "    most at        k.cu:3 loads, 75 % of the requests" in said.splitlines()
 
@@ -406,7 +407,7 @@ def test_a_gain_against_the_baseline_ends_with_how_to_keep_it(decision, first):
 
 def test_numbers_shown_are_those_that_were_judged():
     found = decide_one(measured(80.0), FIVE, processes(81.0, 80.5))
-    message = failure_message(measured(80.0), found, FIVE.entries[KEY])
+    message = failure_message(Judged(measured(80.0), FIVE.entries[KEY], found))
     assert message.splitlines()[0] == "REGRESSED: 10.3 % slower than the baseline (tolerance 5.0 %)"
     assert "    this code  80.7 % of the probe\n" in message
     assert "    baseline   90.0 % of the probe (5 runs, spread 0.7 %)\n" in message
@@ -432,7 +433,7 @@ def test_an_error_of_no_kind_has_no_such_place_and_one_of_a_feature_has_its_base
 
 def test_a_row_says_its_message_or_its_reason():
     decision = of("UNDECIDED", Rule.NO_BASELINE)
-    row = outcome_of("t", "t", measured(80.0), decision, reason_of(decision))
+    row = outcome_of("t", "t", Judged(measured(80.0), None, decision), reason_of(decision))
     assert message_lines(row) == [
         "UNDECIDED (no baseline): no baseline was given: measured only",
         f"    help  {DOCUMENTATION}/troubleshooting.html#no-baseline",

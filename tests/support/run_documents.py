@@ -22,6 +22,7 @@ from pytest_bandwidth.domain.measured.rounds import Dropped, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_stored
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.outcomes.outcome import Outcome, outcome_of
 from pytest_bandwidth.reports.documents import document, render_json
@@ -182,15 +183,13 @@ def _one(index: int, count: int, failing: int, unjudged: int, rng: random.Random
     message = None
     if decision.status.always_fails:
         context = Context(("registers 32 → 96",), f"pytest '{nodeid}' --bandwidth-update", f"test_{operation}.py:12")
-        message = failure_message(measurement, decision, entry, context)
+        message = failure_message(Judged(measurement, entry, decision), context)
     tags = {"operation": operation, "precision": precision, "n": size}
     return outcome_of(
         nodeid,
         nodeid,
-        measurement,
-        decision,
+        Judged(measurement, entry, decision),
         reason_of(decision),
-        entry=entry,
         message=message,
         file=nodeid.split("::")[0],
         line=12 + index,
@@ -232,8 +231,8 @@ def counted(nodeid: str = "tests/test_copy.py::test_strided") -> Outcome:
     )
     facts = {"changes": (("load_sectors", 128, 1024),), "pattern": "loads coalesced", "same_code": False}
     decision = Decision(Status.REGRESSED, Rule.COUNTS, facts=facts)
-    message = failure_message(measurement, decision, None)
-    return outcome_of(nodeid, nodeid, measurement, decision, reason_of(decision), message=message)
+    judged = Judged(measurement, None, decision)
+    return outcome_of(nodeid, nodeid, judged, reason_of(decision), message=failure_message(judged))
 
 
 def _access(sectors: int, pattern: str) -> dict[str, Any]:
@@ -257,7 +256,7 @@ def improved() -> Outcome:
     decision = judged(measurement, entry)
     assert decision.status is Status.IMPROVED
     assert math.isclose(decision.numbers.reference or 0, 700 / 910, rel_tol=0.02)
-    return outcome_of(nodeid, nodeid, measurement, decision, reason_of(decision), entry=entry)
+    return outcome_of(nodeid, nodeid, Judged(measurement, entry, decision), reason_of(decision))
 
 
 def outcome(
@@ -298,7 +297,7 @@ def outcome(
     )
     if invalid is not None:
         decision = Decision(Status.UNDECIDED, "invalid", facts={"text": invalid})
-    return outcome_of(nodeid, key, measurement, decision, reason_of(decision))
+    return outcome_of(nodeid, key, Judged(measurement, None, decision), reason_of(decision))
 
 
 def run_of(*rows: Outcome, device: DeviceIdentity = GPU, peak: Peak | None = PEAK, **changes: Any) -> dict[str, Any]:

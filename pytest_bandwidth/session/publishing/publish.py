@@ -88,7 +88,7 @@ def publish(
     outputs = run_files(config) or reporters_of(config) or settings.dir is not None
     # A file, GitHub or somebody's hook takes the run's document: that of many tests takes seconds.
     if outputs or is_github() or any(hook.get_hookimpls() for hook in hooks):
-        _write_documents(config, settings, reports, started)
+        _write_documents(config, reports, started)
     for report in reports:
         _add_column_problems(report)
     try:
@@ -129,11 +129,10 @@ def _add_column_problems(report: DeviceReport) -> None:
             report.add_problem(error)
 
 
-def _write_documents(
-    config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], started: float
-) -> None:
+def _write_documents(config: pytest.Config, reports: Sequence[DeviceReport], started: float) -> None:
     """Write each device's document in every form; the reports say what was written."""
-    run_id, environment = new_run_id(), describe(config.rootpath, started, settings.baseline, settings.commit)
+    run_id, settings = new_run_id(), settings_of(config)
+    environment = describe(config.rootpath, started, settings.baseline, settings.commit)
     changed = dict(environment)
     try:
         called_hook(config, "pytest_bandwidth_environment", environment=changed)
@@ -142,7 +141,7 @@ def _write_documents(
         reports[0].add_problem(error)
     suffixes = suffixes_of([report.device for report in reports]) if len(reports) > 1 else [None]
     for report, suffix in zip(reports, suffixes, strict=True):
-        _write_document(config, settings, environment, run_id, report, suffix)
+        _write_document(config, environment, run_id, report, suffix)
 
 
 def _unmeasurable(entries: Unmeasurable, baseline: str | None, settings: Settings, root: Path) -> Iterator[Remark]:
@@ -175,12 +174,7 @@ def _device_loss(device: Device, rows: Sequence[Row], settings: Settings) -> Ite
 
 
 def _write_document(
-    config: pytest.Config,
-    settings: Settings,
-    environment: Mapping[str, Any],
-    run_id: str,
-    report: DeviceReport,
-    suffix: str | None,
+    config: pytest.Config, environment: Mapping[str, Any], run_id: str, report: DeviceReport, suffix: str | None
 ) -> None:
     facts = report.results.environment.items()
     whole = document(
@@ -200,7 +194,7 @@ def _write_document(
         whole = changed
     except BandwidthError as error:
         report.add_problem(error)
-    clean = cleaner(config.rootpath, private=settings.private)
+    clean = cleaner(config.rootpath, private=settings_of(config).private)
     whole = redacted(whole, clean)
     outcomes = [_redacted(outcome, clean) for outcome in report.outcomes]
     report.written, problems = write_files(config, whole, outcomes, suffix)
@@ -236,9 +230,7 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
     for report in reports:
         if report.results.environment or config.getoption("dist", "no") != "no":
             # Other processes' headers were not shown.
-            peak, timed_on = report.device.get("peak") or {}, report.device["timed_on"]
-            header = header_line(report.name, peak.get("gbps"), peak.get("source"), report.baseline, timed_on)
-            reporter.write_line(header)
+            reporter.write_line(header_line(report.device, report.baseline, report.name))
         summary = summary_lines(report.outcomes, width, verbose=verbose)
         for line in (*summary, *report.changes, *not_measured_lines(report.results.not_measured)):
             _write_line(reporter, line)

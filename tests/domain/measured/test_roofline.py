@@ -24,6 +24,7 @@ from pytest_bandwidth.domain.measured.roofline import (
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.suite import traffic_models as traffic
 
@@ -56,7 +57,7 @@ def test_a_share_that_tells_nothing_has_no_class_and_is_no_evidence_of_memory_bo
     decision = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
     for seconds, share in ((0.5e-3, "excellent"), (0.4e-3, None)):
         row = measured(seconds, Traffic(10**6, 0), probe_gbps=1, flop_declared=False)
-        assert outcome_of("t.py::t", "t.py::t", row, decision, "").utilization_class == share
+        assert outcome_of("t.py::t", "t.py::t", Judged(row, None, decision), "").utilization_class == share
         assert (regime_of(row) is None) is (share is None)
 
 
@@ -87,9 +88,9 @@ def test_a_share_on_a_bound_belongs_to_the_class_below(share, name):
 
 def test_the_bounds_of_the_classes_are_settings():
     row = measured(1e-3, traffic.copy(10**6, "float32"), peak=Peak(10e9, "said"))
-    decision = Decision(Status.UNDECIDED, Rule.NO_BASELINE)
-    assert outcome_of("t.py::t", "t.py::t", row, decision, "").utilization_class == "good"
-    stricter = outcome_of("t.py::t", "t.py::t", row, decision, "", class_bounds=(0.99, 0.95, 0.9))
+    judged = Judged(row, None, Decision(Status.UNDECIDED, Rule.NO_BASELINE))
+    assert outcome_of("t.py::t", "t.py::t", judged, "").utilization_class == "good"
+    stricter = outcome_of("t.py::t", "t.py::t", judged, "", class_bounds=(0.99, 0.95, 0.9))
     assert stricter.utilization_class == "poor"
 
 

@@ -31,6 +31,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredP
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Room
 from pytest_bandwidth.judging.evidence import setup_of
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 from pytest_bandwidth.judging.pairs import Looks
@@ -47,7 +48,8 @@ def measured(gbps, probe_gbps=100.0, label=None, reads=BYTES):
 
 
 def row(measurement):
-    return outcome_of("t.py::t", "t.py::t", measurement, Decision(Status.UNDECIDED, "new-process"), "busy").to_plain()
+    judged = Judged(measurement, None, Decision(Status.UNDECIDED, "new-process"))
+    return outcome_of("t.py::t", "t.py::t", judged, "busy").to_plain()
 
 
 BUSY = Finding("others", "busy with others")

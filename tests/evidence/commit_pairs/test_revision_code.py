@@ -26,6 +26,7 @@ from pytest_bandwidth.evidence.commit_pairs.revision_code import (
 )
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.outcomes.outcome import outcome_of
 
 HOST = DeviceIdentity("cpu", "A host", 2**30, "host")
@@ -37,7 +38,7 @@ COUNTED = Measurement(
 
 
 def row(measurement, nodeid="t.py::t"):
-    return outcome_of(nodeid, nodeid, measurement, Decision(Status.UNDECIDED, "new-process"), "")
+    return outcome_of(nodeid, nodeid, Judged(measurement, None, Decision(Status.UNDECIDED, "new-process")), "")
 
 
 @pytest.mark.parametrize("measurement", [TIMED, COUNTED])

@@ -16,6 +16,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.judging.stored import PRIOR_SPREAD, reference_of
 from pytest_bandwidth.options.settings import Settings
@@ -42,7 +43,7 @@ def row(gbps: float, identity: DeviceIdentity = GPU, probe_gbps: float | None = 
         beside = (BYTES / probe_gbps / 1e9,)
         rounds = replace(rounds, probe_seconds=beside, kernel_first=(True,), probe_bytes=BYTES)
     measurement = Measurement(None, Traffic(BYTES // 2, BYTES // 2), identity, "clock", rounds)
-    return outcome_of(KEY, KEY, measurement, decision, "")
+    return outcome_of(KEY, KEY, Judged(measurement, None, decision), "")
 
 
 def update(
