@@ -33,6 +33,8 @@ from pytest_bandwidth.storage.atomic import real_path
 MAX_UNKNOWN_KEYS = 256
 _TESTS_LINE = re.compile(r"^tests:[ ]*(?:#[^\n]*)?$", re.MULTILINE)
 _CONFLICT_MARKERS = ("\n<<<<<<< ", "\n=======\n", "\n>>>>>>> ")
+# What an `Entry` has by the name of its field in the file.
+_AS_NAMED = ("tolerance", "judged_on", "method", "xfail", "note", "resources", "settings", "counts", "code")
 _FIRST_LINE = f"a baseline beginning with schema: {SCHEMA}"
 
 
@@ -176,22 +178,15 @@ class _Reader:
         if runs:
             self._check_median(written, values, recorded)
         moved = values.get("bytes", {})
+        as_named: dict[str, Any] = {name: value for name in _AS_NAMED if (value := get(name)) is not None}
         entry = Entry(
             key=key.text,
             gbps=gbps,
             utilization=share,
-            tolerance=get("tolerance"),
-            judged_on=get("judged_on"),
             bytes_read=moved.get("read"),
             bytes_written=moved.get("written"),
-            method=get("method"),
-            xfail=get("xfail"),
-            note=get("note"),
             anchor=recorded.anchor() if runs else None,
-            resources=get("resources", {}),
-            settings=get("settings", {}),
-            counts=get("counts", {}),
-            code=get("code", {}),
+            **as_named,
             runs=runs,
             line=key.line,
             extra={name: one.text for name, one in written.items() if name not in ENTRY_FIELDS},

@@ -151,7 +151,7 @@ class AgainstGood:
         for label, row in rows.items():
             tolerance = row.verdict.get("tolerance")
             held_to = Settings().tolerance if tolerance is None else tolerance
-            subjects[row.key] = Subject(label, row.setup, row.verdict.get("figure"), held_to)
+            subjects[row.key] = Subject(label, row.to_entry(), row.verdict.get("figure"), held_to)
         found = compare_timed(subjects, taken, _LOOKS)
         return {
             label: found[row.key].decision(subjects[row.key].tolerance, _LOOKS, str(self.good))
@@ -166,7 +166,7 @@ class AgainstGood:
                 decided[label] = not_there(self.good)
             else:
                 entry = entry_of(row.key, [good], self.good)
-                decided[label] = decide_counts(row.counts, row.setup, entry, tolerance)
+                decided[label] = decide_counts(row.to_entry(), entry, tolerance)
         return decided
 
     @cached_property

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, Literal
 
 from pytest_bandwidth.cli.output import print_json, terminal_width
-from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.metrics import choose_metric, metrics_of_run, value_of_run
@@ -25,7 +25,6 @@ from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_counts, decide_processes, mismatch_of
-from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -117,10 +116,10 @@ def _compared(reference: Rows, fresh: Rows, newest: Mapping[str, Any], tolerance
         if not then:
             decision = Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": REFERENCE})
         elif timed_on == "nothing":
-            decision = _by_counts(key, then, now, tolerance or 0.0)
+            decision = _by_counts(then, now, tolerance or 0.0)
         else:
             held_to = tolerance or after.tolerance or default
-            decision = _by_figures(key, before, after, held_to, on_host=timed_on == "host")
+            decision = _by_figures(before, after, held_to, on_host=timed_on == "host")
         code = _code_between(then, now)
         compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, decision, code))
     return compared
@@ -130,15 +129,14 @@ def _compared(reference: Rows, fresh: Rows, newest: Mapping[str, Any], tolerance
 class _Side:
     """Hold what a test's processes on one side saw that measured it validly, oldest first: figures, all positive.
 
-    gbps, probe_gbps: medians. tolerance, regime: what the newest held the test to, and what bounds it.
+    gbps, probe_gbps: medians. tolerance: what the newest held the test to.
     """
 
-    setups: Sequence[MeasurementSetup]
+    rows: Sequence[Outcome]
     runs: tuple[Run, ...]
     gbps: float | None
     probe_gbps: float | None
     tolerance: float | None
-    regime: str | None
 
 
 def _side(rows: Sequence[Outcome]) -> _Side:
@@ -146,12 +144,11 @@ def _side(rows: Sequence[Outcome]) -> _Side:
     seen = tuple(Run(one.gbps or 0.0, _positive(one.probe_gbps), _positive(one.relative)) for one in valid)
     tolerance = valid[-1].verdict.get("tolerance") if valid else None
     return _Side(
-        [row.setup for row in valid],
+        valid,
         seen,
         median_known(run.gbps for run in seen),
         median_known(run.probe_gbps for run in seen),
         tolerance if tolerance is not None and 0 < tolerance < 1 else None,
-        valid[-1].regime if valid else None,
     )
 
 
@@ -159,44 +156,32 @@ def _positive(figure: float | None) -> float | None:
     return figure if figure is not None and figure > 0 else None
 
 
-def _by_figures(key: str, before: _Side, after: _Side, tolerance: float, *, on_host: bool) -> Decision:
+def _by_figures(before: _Side, after: _Side, tolerance: float, *, on_host: bool) -> Decision:
     """Judge by the entry that an update with the reference's processes would have written."""
     if not before.runs or not after.runs:
         return _nothing_valid(NEW if before.runs else REFERENCE)
-    judged_on = choose_metric(None, None, metrics_of_run(before.runs[-1]), before.regime)
-    entry = _entry(key, before.setups[-1], gbps=before.gbps, judged_on=judged_on, runs=before.runs)
-    for setup in (*before.setups, *after.setups):
-        if (mismatch := mismatch_of(setup, entry)) is not None:
+    judged_on = choose_metric(None, None, metrics_of_run(before.runs[-1]), before.rows[-1].regime)
+    entry = before.rows[-1].to_entry(gbps=before.gbps, judged_on=judged_on, runs=before.runs)
+    for row in (*before.rows, *after.rows):
+        if (mismatch := mismatch_of(row.to_entry(), entry)) is not None:
             return mismatch
-    figure = choose_metric(None, entry, metrics_of_run(after.runs[-1]), after.regime)
+    figure = choose_metric(None, entry, metrics_of_run(after.runs[-1]), after.rows[-1].regime)
     values = [value for run in after.runs if (value := value_of_run(run, figure)) is not None]
     if len(values) < len(after.runs):
         figure, values = "gbps", [run.gbps for run in after.runs]
     reference = reference_of(entry, figure, on_host)
     if reference is None:
-        raise ValueError(f"the reference of {key} holds no {figure}")
+        raise ValueError(f"the reference of {entry.key} holds no {figure}")
     return decide_processes(reference, values, tolerance)
 
 
-def _by_counts(key: str, then: Sequence[Outcome], now: Sequence[Outcome], tolerance: float) -> Decision:
+def _by_counts(then: Sequence[Outcome], now: Sequence[Outcome], tolerance: float) -> Decision:
     """Judge the newest run that counted the test by the reference's newest."""
     before, after = (next((row for row in reversed(rows) if row.counts and row.is_valid), None) for rows in (then, now))
     if before is None or after is None:
         return _nothing_valid(NEW if before is not None else REFERENCE)
-    entry = _entry(key, before.setup, counts=dict(before.counts))
     same = _code_between([before], [after]) == "same"
-    return decide_counts(after.counts, after.setup, entry, tolerance, is_same_code=same)
-
-
-def _entry(key: str, setup: MeasurementSetup, **seen: Any) -> Entry:
-    return Entry(
-        key,
-        bytes_read=setup.bytes_read,
-        bytes_written=setup.bytes_written,
-        method=setup.method,
-        settings=setup.settings,
-        **seen,
-    )
+    return decide_counts(after.to_entry(), before.to_entry(), tolerance, is_same_code=same)
 
 
 def _nothing_valid(where: str) -> Decision:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
 from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.counts import COMPILED, COUNT_NAMES, JUDGED, SECTORS, is_worse
-from pytest_bandwidth.judging.evidence import Ask, Evidence, MeasurementSetup, OldCodeComparison, setup_of
+from pytest_bandwidth.judging.evidence import Ask, Evidence, OldCodeComparison, setup_of
 from pytest_bandwidth.judging.limits import (
     OF_PEAK,
     Limits,
@@ -130,46 +130,43 @@ def _invalid(invalid: Finding, why_not: tuple[str, ...] = ()) -> Decision:
     return Decision(Status.UNDECIDED, invalid.code, facts={"text": invalid.text}, why_not=why_not)
 
 
-def mismatch_of(setup: MeasurementSetup, entry: Entry) -> Decision | None:
-    """Return MISMATCH by the first thing that forbids a comparison with the entry; None where the two compare."""
+def mismatch_of(measured: Entry, entry: Entry) -> Decision | None:
+    """Return MISMATCH by the first thing that forbids a comparison with the entry; None where the two compare.
 
-    def mismatch(rule: str, name: str, here: str | int, there: str | int) -> Decision:
+    Those are byte counts, timing method, and the device's settings.
+    """
+
+    def mismatch(rule: str, name: str, here: str | int | None, there: str | int) -> Decision:
         return Decision(Status.MISMATCH, rule, facts={"name": name, "here": here, "there": there})
 
     for name in ("bytes_read", "bytes_written"):
-        now, then = getattr(setup, name), getattr(entry, name)
+        now, then = getattr(measured, name), getattr(entry, name)
         if then is not None and then != now:
             return mismatch(Rule.BYTES, name, now, then)
-    if entry.method is not None and entry.method != setup.method:
-        return mismatch(Rule.METHOD, "method", setup.method, entry.method)
+    if entry.method is not None and entry.method != measured.method:
+        return mismatch(Rule.METHOD, "method", measured.method, entry.method)
     for setting, before in entry.settings.items():
-        here = setup.settings.get(setting)
+        here = measured.settings.get(setting)
         if here is not None and here != before:
             return mismatch(f"setting:{setting}", setting, here, before)
     return None
 
 
-def decide_counts(
-    counts: Mapping[str, int],
-    setup: MeasurementSetup,
-    entry: Entry,
-    tolerance: float,
-    *,
-    is_same_code: bool = False,
-) -> Decision:
+def decide_counts(measured: Entry, entry: Entry, tolerance: float, *, is_same_code: bool = False) -> Decision:
     """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, and nothing is confirmed."""
+    counts = measured.counts
     compiled = [
         (name, counts[name], entry.counts[name]) for name in COMPILED if name in counts and name in entry.counts
     ]
-    if is_same_code and any(setup.settings.get(k) != entry.settings.get(k) for k in COMPILERS):
+    if is_same_code and any(measured.settings.get(k) != entry.settings.get(k) for k in COMPILERS):
         # Another compiler makes other machine code of the same PTX: that is no change of the kernel.
         counts = {name: count for name, count in counts.items() if name not in COMPILED}
         entry = replace(entry, counts={k: count for k, count in entry.counts.items() if k not in COMPILED})
     # Of the same PTX an option made worse code.
     is_same_code = is_same_code and not any(is_worse(*one, tolerance) for one in compiled if one[0] in counts)
     if is_same_code:  # the same PTX is executed, whichever compiler it is from
-        setup = replace(setup, settings={k: v for k, v in setup.settings.items() if k not in COMPILERS})
-    if (mismatch := mismatch_of(setup, entry)) is not None:
+        measured = replace(measured, settings={k: v for k, v in measured.settings.items() if k not in COMPILERS})
+    if (mismatch := mismatch_of(measured, entry)) is not None:
         return mismatch
     if not entry.counts:
         return Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "counts"})
@@ -182,7 +179,7 @@ def decide_counts(
         return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": worse})
     # A kernel that skips a part of its work asks for less in every count, which is no gain: it touches less than before
     # and than is declared. To touch no longer what was not declared is one.
-    work = {"distinct_bytes_read": setup.bytes_read, "distinct_bytes_written": setup.bytes_written}
+    work = {"distinct_bytes_read": measured.bytes_read or 0, "distinct_bytes_written": measured.bytes_written or 0}
     for name, then, now in both:
         if name in work and now < min(then, work[name]):
             return Decision(Status.MISMATCH, Rule.LESS_WORK, numbers, {"change": (name, then, now, work[name])})
@@ -312,7 +309,7 @@ def decide_measured_counts(
     measurement: Measurement, entry: Entry, tolerance: float, *, is_same_code: bool = False
 ) -> Decision:
     """Decide as `decide_counts`; what is less, since no kernel touches a declared array any more, is no gain."""
-    decided = decide_counts(measurement.counts, setup_of(measurement), entry, tolerance, is_same_code=is_same_code)
+    decided = decide_counts(setup_of(measurement), entry, tolerance, is_same_code=is_same_code)
     left = next((finding.text for finding in measurement.findings if finding.code == UNTOUCHED), None)
     if left is None or decided.status is not Status.IMPROVED:
         return decided

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.code.identity import identity_of_plain
@@ -17,21 +18,16 @@ from pytest_bandwidth.judging.limits import Limits, tolerance_of
 from pytest_bandwidth.judging.pairs import Pair, figure_of_pairs
 from pytest_bandwidth.judging.stored import Reference, reference_of
 
-
-@dataclass(frozen=True, slots=True)
-class MeasurementSetup:
-    """Hold what makes figures comparable at all: byte counts, timing method, and the device's settings."""
-
-    bytes_read: int
-    bytes_written: int
-    method: str
-    settings: Mapping[str, str]
+# What an entry says of its test on any device.
+_OF_ANY_DEVICE = ("key", "tolerance", "bytes_read", "bytes_written", "xfail", "note", "line")
 
 
-def setup_of(measurement: Measurement) -> MeasurementSetup:
-    """Return how a measurement was taken."""
-    traffic = measurement.traffic
-    return MeasurementSetup(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
+def setup_of(measurement: Measurement) -> Entry:
+    """Return how a measurement was taken, and what was counted, as an entry has it."""
+    taken: dict[str, Any] = {name: getattr(measurement.traffic, name) for name in ("bytes_read", "bytes_written")}
+    return Entry(
+        "", **taken, method=measurement.method, settings=measurement.device.settings, counts=measurement.counts
+    )
 
 
 class Ask(Enum):
@@ -169,16 +165,8 @@ def code_alone(baseline: Baseline) -> Baseline:
     for key, entry in baseline.entries.items():
         if entry.code:
             shape = shape_of(entry.resources)
-            entries[key] = Entry(
-                entry.key,
-                tolerance=entry.tolerance,
-                bytes_read=entry.bytes_read,
-                bytes_written=entry.bytes_written,
-                xfail=entry.xfail,
-                note=entry.note,
-                resources={} if shape is None else shape.recorded(),
-                code={name: value for name, value in entry.code.items() if name != "sass"},
-                line=entry.line,
-            )
+            kept = {name: getattr(entry, name) for name in _OF_ANY_DEVICE}
+            code = {name: value for name, value in entry.code.items() if name != "sass"}
+            entries[key] = Entry(**kept, code=code, resources={} if shape is None else shape.recorded())
     name = "another device" if baseline.device is None else baseline.device.name
     return replace(baseline, device=None, entries=entries, code_of=name)

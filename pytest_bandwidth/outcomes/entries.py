@@ -15,10 +15,9 @@ from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Ru
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measured.metrics import Metrics, anchor_of, choose_metric, median_metrics
-from pytest_bandwidth.judging.causes import SETTING_FACTS, VERSION_FACTS, recorded_resources
+from pytest_bandwidth.judging.causes import SETTING_FACTS, VERSION_FACTS
 from pytest_bandwidth.judging.counts import continued, pattern_of
 from pytest_bandwidth.judging.decide import mismatch_of
-from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.stored import Reference, steadier_of_runs
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain, from_plain
 
@@ -56,17 +55,10 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
     hindered = [o for o in found if o.valid_relative is None] if any(o.valid_relative for o in found) else []
     told = ((name, identity.facts.get(name)) for name in (*VERSION_FACTS, *SETTING_FACTS))
     explaining = {name: str(fact) for name, fact in told if fact is not None}
-    return Entry(
-        key=last.key,
+    return last.to_entry(
         gbps=last.gbps,
         utilization=last.utilization if last.utilization_of == "peak" else None,
         judged_on=judged_on,
-        bytes_read=last.bytes_read,
-        bytes_written=last.bytes_written,
-        method=last.method,
-        resources=recorded_resources(last.resources),
-        settings=dict(last.settings),
-        counts=dict(last.counts),
         # Where processes ran different code (generated anew, say), the entry is of none of it.
         code=dict(last.code_identity) if all(o.code_identity == last.code_identity for o in found) else {},
         extra={"pattern": pattern} if last.counts and (pattern := pattern_of(last.detail)) else {},
@@ -147,8 +139,7 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, reference: Reference 
     """Return whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
     if not old.runs or not fresh.runs or reference is None:
         return False
-    setup = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
-    if mismatch_of(setup, old) is not None:
+    if mismatch_of(fresh, old) is not None:
         return False
     value = median_metrics(fresh.runs).of(reference.figure)
     if value is None:

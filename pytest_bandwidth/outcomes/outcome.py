@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.statistics import noise, precision_of_median
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.judging.evidence import MeasurementSetup
+from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.judge import Judged
 
 Plain = dict[str, Any]
@@ -115,10 +115,11 @@ class Outcome:
         then = identity_of_plain(known)
         return identity_of_plain(self.code_identity).standing(then, by="ptx" if self.counts else "sass")
 
-    @property
-    def setup(self) -> MeasurementSetup:
-        """Return how the row was measured."""
-        return MeasurementSetup(self.bytes_read, self.bytes_written, self.method, self.settings)
+    def to_entry(self, **others: Any) -> Entry:
+        """Return how it was measured, and what ran, as a baseline's entry. others: fields in their place, or beside."""
+        same = {name: getattr(self, name) for name in ("key", "bytes_read", "bytes_written", "method")}
+        held = {"settings": dict(self.settings), "counts": dict(self.counts), "code": dict(self.code_identity)}
+        return Entry(**{**same, **held, "resources": recorded_resources(self.resources), **others})
 
     @property
     def bytes_moved(self) -> int:

@@ -14,17 +14,15 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.counts import COSTS, pattern_of
 from pytest_bandwidth.judging.decide import decide_counts, decide_measured_counts
-from pytest_bandwidth.judging.evidence import MeasurementSetup
 from pytest_bandwidth.judging.limits import MarkerOptions
 
 NOTHING = Traffic(0, 0)
-SETUP = MeasurementSetup(0, 0, "ptx", {})
 KNOWN = {"load_sectors": 100, "store_sectors": 50, "bank_conflicts": 0}
 
 
 def judge(counts, known=KNOWN, declared=NOTHING, tolerance=0.0, **more):
-    setup = MeasurementSetup(declared.bytes_read, declared.bytes_written, "ptx", {})
-    return decide_counts(counts, setup, Entry(KEY, counts=known), tolerance, **more)
+    moved = {"bytes_read": declared.bytes_read, "bytes_written": declared.bytes_written}
+    return decide_counts(Entry(KEY, **moved, counts=counts), Entry(KEY, counts=known), tolerance, **more)
 
 
 def beside(tolerance=0.0, **changes):

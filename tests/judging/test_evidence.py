@@ -30,10 +30,10 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.decide import mismatch_of
-from pytest_bandwidth.judging.evidence import Ask, MeasurementSetup, code_alone, is_same_code
+from pytest_bandwidth.judging.evidence import Ask, code_alone, is_same_code
 from pytest_bandwidth.judging.limits import MarkerOptions
 
-SETUP = MeasurementSetup(100, 50, "clock", {"threads": "2", "nvrtc": "13.0"})
+SETUP = Entry("", bytes_read=100, bytes_written=50, method="clock", settings={"threads": "2", "nvrtc": "13.0"})
 COUNTED = Measurement(
     None, Traffic(64, 0), DeviceIdentity("traffic", "sm_90", None, "model", timed_on="nothing"), "ptx", Rounds()
 )

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import TypeVar
 
 from pytest_bandwidth.devices.host import limit_bytes
@@ -18,6 +17,7 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.evidence.commit_pairs.alternate import precision_for
@@ -34,12 +34,10 @@ from pytest_bandwidth.evidence.commit_pairs.revision_code import are_same_code, 
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
-from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.decide import decide_comparison, decide_measured_counts, held_to_resources, mismatch_of
 from pytest_bandwidth.judging.evidence import (
     Ask,
     Evidence,
-    MeasurementSetup,
     OldCodeComparison,
     comparison_of_pairs,
     first_evidence,
@@ -68,7 +66,7 @@ class Subject:
     """
 
     label: str | None
-    setup: MeasurementSetup
+    setup: Entry
     judged_on: Metric | None
     tolerance: float
 
@@ -362,23 +360,12 @@ def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Pa
 
 def entry_of(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
     """Make the other revision's processes a baseline's entry, for messages and reports."""
-    last, commit = rows[-1], revision.commit
-    valid = [row for row in rows if row.gbps is not None and row.is_valid]
-    return Entry(
-        key,
-        gbps=median(row.gbps for row in valid if row.gbps is not None) if valid else None,
-        bytes_read=last.bytes_read,
-        bytes_written=last.bytes_written,
-        method=last.method,
-        resources=recorded_resources(last.resources),
-        counts=dict(last.counts),
-        code=dict(last.code_identity),
-        runs=tuple(
-            Run(row.gbps, row.probe_gbps, row.relative, len(row.samples), commit=commit)
-            for row in valid
-            if row.gbps is not None
-        ),
+    runs = tuple(
+        Run(row.gbps, row.probe_gbps, row.relative, len(row.samples), commit=revision.commit)
+        for row in rows
+        if row.gbps is not None and row.is_valid
     )
+    return rows[-1].to_entry(key=key, settings={}, gbps=median_known(run.gbps for run in runs), runs=runs)
 
 
 def _figures(row: Outcome) -> Metrics | None:
