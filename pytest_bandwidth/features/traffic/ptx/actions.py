@@ -22,7 +22,7 @@ from pytest_bandwidth.features.traffic.ptx.memory import (
     SHARED_REGION,
     WINDOWS,
 )
-from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, chosen
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, SETS, chosen
 from pytest_bandwidth.features.traffic.ptx.operands import Here
 from pytest_bandwidth.features.traffic.ptx.parsing import Address, Name, Operand, Vector
 from pytest_bandwidth.features.traffic.ptx.program import (
@@ -52,17 +52,8 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Write,
 )
 
-SPACES: dict[str, Space] = {
-    "global": "global",
-    "shared": "shared",
-    "shared::cta": "shared",
-    "shared::cluster": "shared",
-    "local": "local",
-    "const": "const",
-    "param": "param",
-    "param::entry": "param",
-    "param::func": "param",
-}
+# By the opcode's modifier: all that follows ``::`` is of one memory here.
+SPACES: dict[str, Any] = {name: name.partition("::")[0] for name in SETS["space"]}
 
 
 # The bits of a clock's register, and the first of them.
@@ -85,18 +76,18 @@ def move(here: Here) -> Sequence[Step]:
     if isinstance(source, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(source.items)}"
         reads = tuple(here.read(item, part) for item in source.items)
-        word = here.write(target, kind)
-        return [Compute(**here.placed(), function=_packer(DTYPES[kind]), sources=reads, targets=(word,))]
+        return _computed(here, _packer(DTYPES[kind]), reads, here.write(target, kind))
     if isinstance(target, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(target.items)}"
-        reads = (here.read(source, kind),)
-        targets = tuple(here.write(item, part) for item in target.items)
-        return [Compute(**here.placed(), function=_unpacker(DTYPES[part]), sources=reads, targets=targets)]
-    return [copy(here, here.read(source, kind), here.write(target, kind))]
+        read = here.read(source, kind)
+        return _computed(here, _unpacker(DTYPES[part]), (read,), *(here.write(item, part) for item in target.items))
+    return _computed(here, _identity, (here.read(source, kind),), here.write(target, kind))
 
 
-def copy(here: Here, source: Any, target: Any) -> Compute:
-    return Compute(**here.placed(), function=_identity, sources=(source,), targets=(target,))
+def _computed(
+    here: Here, function: Callable[..., Any], sources: tuple[Read, ...], *targets: Write | None
+) -> list[Step]:
+    return [Compute(**here.placed(), function=function, sources=sources, targets=targets)]
 
 
 def _identity(a: Any) -> Any:
@@ -135,8 +126,7 @@ def convert_address(here: Here) -> Sequence[Step]:
     function: Callable[..., Any] = _identity
     if base:
         function = (lambda a: a - shift) if "to" in here.choice else (lambda a: a + shift)
-    sources, targets = (here.read(source, "u64"),), (here.write(target, "u64"),)
-    return [Compute(**here.placed(), function=function, sources=sources, targets=targets)]
+    return _computed(here, function, (here.read(source, "u64"),), here.write(target, "u64"))
 
 
 def address_is_in_space(here: Here) -> Sequence[Step]:
@@ -148,8 +138,7 @@ def address_is_in_space(here: Here) -> Sequence[Step]:
         region = address >> np.uint64(REGION_SHIFT)
         return region == regions[space] if space in regions else region >= FIRST_VARIABLE_REGION
 
-    sources, targets = (here.read(source, "u64"),), (here.write(target, "pred"),)
-    return [Compute(**here.placed(), function=within, sources=sources, targets=targets)]
+    return _computed(here, within, (here.read(source, "u64"),), here.write(target, "pred"))
 
 
 def branch(here: Here) -> Sequence[Step]:
@@ -167,10 +156,6 @@ def branch_by_index(here: Here) -> Sequence[Step]:
     return [Branch(**here.placed(), sources=(here.read(index, "u32"),), labels=tuple(map(here.label, names)))]
 
 
-def leave(here: Here) -> Sequence[Step]:
-    return [Exit(**here.placed(), trap=here.match.form.meaning == "trap")]
-
-
 def barrier(here: Here) -> Sequence[Step]:
     """Decode bar.sync and bar.red. With a count of threads it is one for part of the block."""
     operands = list(here.operands)
@@ -184,10 +169,6 @@ def barrier(here: Here) -> Sequence[Step]:
     if len(operands) != 1 or here.instruction.guard:
         here.refuse()
     return [Barrier(site=here.site(), reduction=reduction, targets=tuple(targets), sources=tuple(predicate))]
-
-
-def arrive(here: Here) -> Sequence[Step]:
-    return [Arrive(**here.placed(), sources=_number_and_count(here))]
 
 
 def _number_and_count(here: Here) -> tuple[Read, ...]:
@@ -206,18 +187,10 @@ def warp_barrier(here: Here) -> Sequence[Step]:
     return [WarpBarrier(**here.placed(), sources=(here.read(here.operands[0], "b32"),))]
 
 
-def fence(here: Here) -> Sequence[Step]:
-    return [Fence(**here.placed())]
-
-
-def nothing(here: Here) -> Sequence[Step]:
-    return [Nothing(**here.placed())]
-
-
 def policy(here: Here) -> Sequence[Step]:
     """Decode createpolicy: what it makes is a hint to caches, which this model has not."""
     u64, zero = DTYPES["u64"], here.context.file.constant(0, DTYPES["u64"])
-    return [copy(here, Read(zero, u64), here.write(here.operands[0], "b64"))]
+    return _computed(here, _identity, (Read(zero, u64),), here.write(here.operands[0], "b64"))
 
 
 def between_lanes(here: Here) -> Sequence[Step]:
@@ -279,7 +252,7 @@ def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Wr
     slot, parameter = here.scope.parameters.get(base), here.context.parameters.get(base)
     if slot is None and parameter is None:
         return None
-    steps = []
+    steps: list[Step] = []
     for place, write in enumerate(writes):
         offset = address.offset + place * dtype.itemsize
         if slot is not None:
@@ -288,7 +261,7 @@ def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Wr
             index = here.context.file.argument(parameter.offset + offset, dtype)
         else:
             here.refuse()
-        steps.append(copy(here, Read(index, dtype), write))
+        steps += _computed(here, _identity, (Read(index, dtype),), write)
     return steps
 
 
@@ -308,10 +281,10 @@ def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[R
     if slot is None or not isinstance(address, Address):
         here.refuse()
     size = DTYPES[kind].itemsize
-    return [
-        copy(here, value, Write(here.slot(slot, address.offset + place * size, kind)))
-        for place, value in enumerate(values)
-    ]
+    steps: list[Step] = []
+    for place, value in enumerate(values):
+        steps += _computed(here, _identity, (value,), Write(here.slot(slot, address.offset + place * size, kind)))
+    return steps
 
 
 def atomic(here: Here) -> Sequence[Step]:
@@ -627,28 +600,18 @@ ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
     "address is in space": address_is_in_space,
     "branch": branch,
     "branch by index": branch_by_index,
-    "exit": leave,
-    "trap": leave,
-    "block barrier": barrier,
-    "counting barrier": barrier,
-    "voting barrier": barrier,
-    "arrival": arrive,
+    "exit": lambda here: [Exit(**here.placed())],
+    "trap": lambda here: [Exit(**here.placed(), trap=True)],
+    **dict.fromkeys(("block barrier", "counting barrier", "voting barrier"), barrier),
+    "arrival": lambda here: [Arrive(**here.placed(), sources=_number_and_count(here))],
     "cluster barrier": cluster_barrier,
     "warp barrier": warp_barrier,
-    "fence": fence,
-    "shuffle": between_lanes,
-    "vote": between_lanes,
-    "ballot": between_lanes,
-    "match": between_lanes,
-    "match all": between_lanes,
-    "warp reduction": between_lanes,
-    "active mask": between_lanes,
-    "elect": between_lanes,
+    "fence": lambda here: [Fence(**here.placed())],
+    **dict.fromkeys(EXCHANGES, between_lanes),
     "policy": policy,
-    "nothing": nothing,
+    "nothing": lambda here: [Nothing(**here.placed())],
     "asynchronous copy": asynchronous_copy,
-    "copies committed": copy_group,
-    "copies awaited": copy_group,
+    **dict.fromkeys(("copies committed", "copies awaited"), copy_group),
     "bulk copy": bulk_copy,
     "mbarrier": mbarrier,
     "wait for an mbarrier": wait_for_mbarrier,
@@ -659,6 +622,5 @@ ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
     "product of a warp group": group_product,
     "load": load,
     "store": store,
-    "atomic": atomic,
-    "reduction": atomic,
+    **dict.fromkeys(("atomic", "reduction"), atomic),
 }

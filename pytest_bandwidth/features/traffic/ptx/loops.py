@@ -67,13 +67,13 @@ def cached(decorate: Any, signatures: Sequence[Any], function: Callable[..., Any
         return decorate(list(signatures), **options)(function)
 
 
-def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function with exactly these signatures when it is first called."""
+def compiled(*signatures: Any, by: Any = njit, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile a function with exactly these signatures when it is first called. by: Numba's decorator."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.cache
         def ready() -> Any:
-            return cached(njit, signatures, function, error_model="numpy")
+            return cached(by, signatures, function, **options)
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
@@ -84,10 +84,13 @@ def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., A
     return wrap
 
 
+loop = functools.partial(compiled, error_model="numpy")
+
+
 # ---- addresses, bytes and flags --------------------------------------------------------------------------------------
 
 
-@compiled(four(U64)(given(U64), given(BOOL)))
+@loop(four(U64)(given(U64), given(BOOL)))
 def span(address: Any, mask: Any) -> Any:
     """Return the lowest and the highest address of the lanes that take part, the OR of all, and how many they are."""
     low, high, together, lanes = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0), np.uint64(0), 0
@@ -104,7 +107,7 @@ def span(address: Any, mask: Any) -> Any:
 _UNSIGNED = (types.uint8, types.uint16, types.uint32, types.uint64)
 
 
-@compiled(*(types.void(seen(k), I64, I64, given(I64), I64, given(BOOL), I64, plane(k)) for k in _UNSIGNED))
+@loop(*(types.void(seen(k), I64, I64, given(I64), I64, given(BOOL), I64, plane(k)) for k in _UNSIGNED))
 def gather(
     data: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, plus: Any, out: Any
 ) -> None:
@@ -118,7 +121,7 @@ def gather(
                 out[b, t] = 0
 
 
-@compiled(*(types.void(memory(k), I64, I64, given(I64), I64, given(BOOL), I64, given(k)) for k in _UNSIGNED))
+@loop(*(types.void(memory(k), I64, I64, given(I64), I64, given(BOOL), I64, given(k)) for k in _UNSIGNED))
 def scatter(
     data: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, plus: Any, values: Any
 ) -> None:
@@ -129,7 +132,7 @@ def scatter(
                 data[b * block_step + t * thread_step, (offset[b, t] >> shift) + plus] = values[b, t]
 
 
-@compiled(types.void(plane(U8), I64, I64, given(I64), I64, given(BOOL), I64, U8, U8, U8))
+@loop(types.void(plane(U8), I64, I64, given(I64), I64, given(BOOL), I64, U8, U8, U8))
 def mark(
     flags: Any,
     block_step: Any,
@@ -153,7 +156,7 @@ def mark(
                     flags[row, first + place] |= bits
 
 
-@compiled(I64(plane(U8), I64, I64, given(I64), I64, given(BOOL), I64, plane(BOOL)))
+@loop(I64(plane(U8), I64, I64, given(I64), I64, given(BOOL), I64, plane(BOOL)))
 def find_unmarked(
     flags: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, count: Any, hit: Any
 ) -> int:
@@ -172,7 +175,7 @@ def find_unmarked(
     return found
 
 
-@compiled(row(I64)(row(U8)))
+@loop(row(I64)(row(U8)))
 def histogram(values: Any) -> Any:
     """Count how often each of the 256 values but 0 occurs."""
     # Neighbours are often alike, and an addition to one count has to wait for the last.
@@ -194,7 +197,7 @@ def _signature(kind: Any, *operands: Any) -> Any:
     return types.void(memory(kind), I64, I64, given(I64), given(BOOL), *operands, plane(kind))
 
 
-@compiled(*(_signature(kind, I64, given(kind), given(kind)) for kind in _ATOMIC_TYPES[:4]))
+@loop(*(_signature(kind, I64, given(kind), given(kind)) for kind in _ATOMIC_TYPES[:4]))
 def atomic_integer(
     data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
 ) -> None:
@@ -229,7 +232,7 @@ def atomic_integer(
             data[row, place] = new
 
 
-@compiled(*(_signature(kind, given(kind)) for kind in _ATOMIC_TYPES[4:]))
+@loop(*(_signature(kind, given(kind)) for kind in _ATOMIC_TYPES[4:]))
 def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, value: Any, old: Any) -> None:
     """Do as `atomic_integer` does, for add, the only operation that floats have."""
     for b in range(index.shape[0]):
@@ -241,7 +244,7 @@ def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask:
                 data[row, place] = was + value[b, t]
 
 
-@compiled(types.void(memory(I64), I64, I64, given(BOOL), given(I64), given(I64), BOOL, plane(I64), plane(BOOL)))
+@loop(types.void(memory(I64), I64, I64, given(BOOL), given(I64), given(I64), BOOL, plane(I64), plane(BOOL)))
 def arrive(
     data: Any, block_step: Any, place: Any, mask: Any, arrivals: Any, expected: Any, drops: Any, old: Any, over: Any
 ) -> None:
@@ -280,7 +283,7 @@ BYTES = 11
 COUNTS = 12
 
 
-@compiled(types.void(given(I64), given(BOOL), I64, I64, row(I64)))
+@loop(types.void(given(I64), given(BOOL), I64, I64, row(I64)))
 def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) -> None:
     """Add up, over every warp that takes part, its request's sectors and its access pattern.
 
@@ -364,7 +367,7 @@ def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) 
             counts[BYTES] += n * width * repeat
 
 
-@compiled(four(I64)(given(I64), given(BOOL), I64, I64))
+@loop(four(I64)(given(I64), given(BOOL), I64, I64))
 def count_bank_passes(offset: Any, mask: Any, width: Any, repeat: Any) -> Any:
     """Count requests, passes over the 32 four-byte banks of shared memory, passes without any conflict, and lanes.
 
@@ -416,7 +419,7 @@ def _find_races_of(when: Any) -> Any:
     return I64(who, who, time, time, I64, *places, I64, BOOL, I64, *[given(I64)] * 3, *[I64] * 3, plane(I64))
 
 
-@compiled(
+@loop(
     I64(
         *[types.Array(kind, dimensions, "C") for kind, dimensions in ((I32, 2), (I64, 2), (I32, 3), (I32, 2))],
         *(given(I64), I64, given(BOOL), I64, BOOL, I64, types.Array(I32, 3, "C"), types.Array(I32, 2, "C"), plane(I64)),
@@ -476,7 +479,7 @@ def find_unordered(
     return found
 
 
-@compiled(_find_races_of(I32), _find_races_of(I64))
+@loop(_find_races_of(I32), _find_races_of(I64))
 def find_races(
     writers: Any,
     readers: Any,

@@ -234,23 +234,24 @@ def small_to_halves(choice: Choice) -> Meaning:
 
 def small_from_halves(choice: Choice) -> Meaning:
     """Compute cvt.rn.satfinite.e4m3x2.f16x2 and its like."""
-
-    def compute(word: Array) -> Array:
-        both = halves.unpack(word, "f16x2")
-        return _small_pair(both[..., 1], both[..., 0], choice)
-
-    return compute
+    return _of_word("f16x2", small_from_singles(choice))
 
 
 def small_from_singles(choice: Choice) -> Meaning:
     """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b and its like: a to the upper part, b to the lower."""
-    return lambda upper, lower: _small_pair(upper, lower, choice)
-
-
-def _small_pair(upper: Array, lower: Array, choice: Choice) -> Array:
     step = _SMALL[_kind(choice)].step
     word = np.uint8 if step == 4 else np.uint16
-    return _pair(_narrow_small(upper, choice), _narrow_small(lower, choice), word, step)
+    return lambda upper, lower: _pair(_narrow_small(upper, choice), _narrow_small(lower, choice), word, step)
+
+
+def _of_word(kind: str, of_two: Meaning) -> Meaning:
+    """Compute on the upper and the lower half of packed words what is for two values."""
+
+    def compute(word: Array) -> Array:
+        both = halves.unpack(word, kind)
+        return of_two(*(halves.widen(both[..., place], kind) for place in (1, 0)))
+
+    return compute
 
 
 def _narrow_small(value: Array, choice: Choice) -> Array:
@@ -301,12 +302,7 @@ def scale_from_singles(choice: Choice) -> Meaning:
 
 def scale_from_halves(choice: Choice) -> Meaning:
     """Compute cvt.rp.satfinite.ue8m0x2.bf16x2 and its like."""
-
-    def compute(word: Array) -> Array:
-        codes = _scale(halves.widen_bf16(halves.unpack(word, "bf16x2")), choice)
-        return _pair(codes[..., 1], codes[..., 0], np.uint16, 8)
-
-    return compute
+    return _of_word("bf16x2", scale_from_singles(choice))
 
 
 def _scale(value: Array, choice: Choice) -> Array:

@@ -23,7 +23,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
-from pytest_bandwidth.features.traffic.ptx.loops import cached
+from pytest_bandwidth.features.traffic.ptx.loops import compiled
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Meaning
 
 NEAREST, ZERO, DOWN, UP = 0, 1, 2, 3
@@ -41,27 +41,10 @@ def _generate_fma(_typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # Numba types little of itself; these names are used as it documents them.
 _fma: Any = intrinsic(_generate_fma)
-_vectorize: Any = numba.vectorize
 _njit: Any = numba.njit
 
 
-def _ufunc(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile at the first call, then take Numba's cache on disk."""
-
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.cache
-        def compiled() -> Any:
-            return cached(_vectorize, signatures, function)
-
-        @functools.wraps(function)
-        def call(*arguments: Any) -> Any:
-            return compiled()(*arguments)
-
-        return call
-
-    return wrap
-
-
+_ufunc = functools.partial(compiled, by=numba.vectorize)
 f32, f64, i64 = types.float32, types.float64, types.int64
 
 
@@ -210,9 +193,18 @@ def modified(choice: Choice, compute: Callable[..., Any]) -> Meaning:
     return wrapped
 
 
+OPERATIONS: dict[str, Meaning] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "sqrt": np.sqrt,
+}
+
+
 def arithmetic(name: str) -> Callable[[Choice], Meaning]:
     """Compute add, sub, mul, div and sqrt in the opcode's rounding mode, nearest unless it says otherwise."""
-    nearest: Meaning = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt}[name]
+    nearest = OPERATIONS[name]
 
     def meaning(choice: Choice) -> Meaning:
         mode = MODES[choice.get("rnd", "rn")]

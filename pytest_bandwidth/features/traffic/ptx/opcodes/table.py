@@ -7,6 +7,7 @@ Whatever fits no row is refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +28,20 @@ def mapped(address: Array, rank: Array) -> Array:
     return address + ((rank.astype(address.dtype) + address.dtype.type(1)) << address.dtype.type(RANK_AT))
 
 
+def each(
+    names: str, syntax: str, operands: str, meaning: Callable[[Any], Callable[[Choice], Meaning]], of: Any = None
+) -> list[Form]:
+    """Return a row for each name, which the syntax follows. meaning: makes a row's of the name, or of its function."""
+    return [Form(f"{name}{syntax}", operands, meaning(of[name] if of else name)) for name in names.split()]
+
+
+SIGNS = {"abs": np.abs, "neg": np.negative}
+MINMAX = {"min": np.minimum, "max": np.maximum}
 INTEGER_ARITHMETIC = [
-    Form("add.itype", "itype <- itype itype", same(np.add)),
-    Form("add.sat.s32", "s32 <- s32 s32", same(integers.saturating(np.add))),
-    Form("sub.itype", "itype <- itype itype", same(np.subtract)),
-    Form("sub.sat.s32", "s32 <- s32 s32", same(integers.saturating(np.subtract))),
+    *each("add sub", ".itype", "itype <- itype itype", same, floats.OPERATIONS),
+    *each(
+        "add sub", ".sat.s32", "s32 <- s32 s32", lambda function: same(integers.saturating(function)), floats.OPERATIONS
+    ),
     Form("add.cc.i3264", "i3264 cc <- i3264 i3264", same(integers.add_with_carry)),
     Form("addc.cc.i3264", "i3264 cc <- i3264 i3264 cc", same(integers.add_with_carry)),
     Form("addc.i3264", "i3264 <- i3264 i3264 cc", same(integers.add_with_carry)),
@@ -51,30 +61,21 @@ INTEGER_ARITHMETIC = [
     Form("sad.itype", "itype <- itype itype itype", same(integers.absolute_difference_sum)),
     Form("div.itype", "itype <- itype itype", same(integers.divide)),
     Form("rem.itype", "itype <- itype itype", same(integers.remainder)),
-    Form("abs.stype", "stype <- stype", same(np.abs)),
-    Form("neg.stype", "stype <- stype", same(np.negative)),
-    Form("min.itype", "itype <- itype itype", same(np.minimum)),
-    Form("max.itype", "itype <- itype itype", same(np.maximum)),
-    Form("min.relu.s32", "s32 <- s32 s32", integers.with_floor(np.minimum)),
-    Form("max.relu.s32", "s32 <- s32 s32", integers.with_floor(np.maximum)),
-    Form("min.s32.relu", "s32 <- s32 s32", integers.with_floor(np.minimum)),  # as NVRTC writes it
-    Form("max.s32.relu", "s32 <- s32 s32", integers.with_floor(np.maximum)),
+    *each("abs neg", ".stype", "stype <- stype", same, SIGNS),
+    *each("min max", ".itype", "itype <- itype itype", same, MINMAX),
+    *each("min max", ".relu.s32", "s32 <- s32 s32", integers.with_floor, MINMAX),
+    *each("min max", ".s32.relu", "s32 <- s32 s32", integers.with_floor, MINMAX),  # as NVRTC writes it
     Form("add.pairtype", "b32 <- b32 b32", integers.on_pairs(np.add)),
-    Form("min.pairtype", "b32 <- b32 b32", integers.on_pairs(np.minimum)),
-    Form("max.pairtype", "b32 <- b32 b32", integers.on_pairs(np.maximum)),
-    Form("min.relu.s16x2", "b32 <- b32 b32", integers.on_pairs(np.minimum)),
-    Form("max.relu.s16x2", "b32 <- b32 b32", integers.on_pairs(np.maximum)),
-    Form("min.s16x2.relu", "b32 <- b32 b32", integers.on_pairs(np.minimum)),
-    Form("max.s16x2.relu", "b32 <- b32 b32", integers.on_pairs(np.maximum)),
+    *each("min max", ".pairtype", "b32 <- b32 b32", integers.on_pairs, MINMAX),
+    *each("min max", ".relu.s16x2", "b32 <- b32 b32", integers.on_pairs, MINMAX),
+    *each("min max", ".s16x2.relu", "b32 <- b32 b32", integers.on_pairs, MINMAX),
     Form("vabsdiff4.u32.u32.u32[.add]", "u32 <- u32 u32 u32", integers.byte_differences),
     Form("dp2a.lohi.atype.btype4", "atype <- atype btype4 atype", integers.dot_product),
     Form("dp4a.atype.btype4", "atype <- atype btype4 atype", integers.dot_product),
 ]
 
 BIT_OPERATIONS = [
-    Form("and.bptype", "bptype <- bptype bptype", same(np.bitwise_and)),
-    Form("or.bptype", "bptype <- bptype bptype", same(np.bitwise_or)),
-    Form("xor.bptype", "bptype <- bptype bptype", same(np.bitwise_xor)),
+    *each("and or xor", ".bptype", "bptype <- bptype bptype", lambda name: same(getattr(np, f"bitwise_{name}"))),
     Form("not.bptype", "bptype <- bptype", same(np.invert)),
     Form("cnot.btype", "btype <- btype", same(logic.conditional_not)),
     Form("lop3.b32", "b32 <- b32 b32 b32 u32", same(logic.logic3)),
@@ -93,23 +94,18 @@ BIT_OPERATIONS = [
 ]
 
 FLOAT_ARITHMETIC = [
-    Form("add[.rnd][.ftz][.sat].f32", "f32 <- f32 f32", floats.arithmetic("add")),
-    Form("sub[.rnd][.ftz][.sat].f32", "f32 <- f32 f32", floats.arithmetic("sub")),
-    Form("mul[.rnd][.ftz][.sat].f32", "f32 <- f32 f32", floats.arithmetic("mul")),
-    Form("add[.rnd][.ftz].f32x2", "f32x2 <- f32x2 f32x2", floats.on_pairs(floats.arithmetic("add"))),
-    Form("sub[.rnd][.ftz].f32x2", "f32x2 <- f32x2 f32x2", floats.on_pairs(floats.arithmetic("sub"))),
-    Form("mul[.rnd][.ftz].f32x2", "f32x2 <- f32x2 f32x2", floats.on_pairs(floats.arithmetic("mul"))),
+    *each("add sub mul", "[.rnd][.ftz][.sat].f32", "f32 <- f32 f32", floats.arithmetic),
+    *each(
+        "add sub mul",
+        "[.rnd][.ftz].f32x2",
+        "f32x2 <- f32x2 f32x2",
+        lambda name: floats.on_pairs(floats.arithmetic(name)),
+    ),
     Form("fma.rnd[.ftz].f32x2", "f32x2 <- f32x2 f32x2 f32x2", floats.on_pairs(floats.fused)),
-    Form("add[.rnd].f64", "f64 <- f64 f64", floats.arithmetic("add")),
-    Form("sub[.rnd].f64", "f64 <- f64 f64", floats.arithmetic("sub")),
-    Form("mul[.rnd].f64", "f64 <- f64 f64", floats.arithmetic("mul")),
-    Form("fma.rnd[.ftz][.sat].f32", "f32 <- f32 f32 f32", floats.fused),
-    Form("fma.rnd.f64", "f64 <- f64 f64 f64", floats.fused),
-    Form("mad.rnd[.ftz][.sat].f32", "f32 <- f32 f32 f32", floats.fused),
-    Form("mad.rnd.f64", "f64 <- f64 f64 f64", floats.fused),
-    Form("div.approx[.ftz].f32", "f32 <- f32 f32", floats.arithmetic("div")),
-    Form("div.full[.ftz].f32", "f32 <- f32 f32", floats.arithmetic("div")),
-    Form("div.rnd[.ftz].f32", "f32 <- f32 f32", floats.arithmetic("div")),
+    *each("add sub mul", "[.rnd].f64", "f64 <- f64 f64", floats.arithmetic),
+    *each("fma mad", ".rnd[.ftz][.sat].f32", "f32 <- f32 f32 f32", lambda _: floats.fused),
+    *each("fma mad", ".rnd.f64", "f64 <- f64 f64 f64", lambda _: floats.fused),
+    *(Form(f"div.{way}[.ftz].f32", "f32 <- f32 f32", floats.arithmetic("div")) for way in ("approx", "full", "rnd")),
     Form("div.rnd.f64", "f64 <- f64 f64", floats.arithmetic("div")),
     Form("rcp.approx[.ftz].f32", "f32 <- f32", floats.reciprocal),
     Form("rcp.rnd[.ftz].f32", "f32 <- f32", floats.reciprocal),
@@ -126,43 +122,27 @@ FLOAT_ARITHMETIC = [
     Form("tanh.approx.f32", "f32 <- f32", floats.approximate(np.tanh)),
     Form("lg2.approx[.ftz].f32", "f32 <- f32", floats.approximate(np.log2)),
     Form("ex2.approx[.ftz].f32", "f32 <- f32", floats.elementwise(np.exp2)),
-    Form("abs[.ftz].f32", "f32 <- f32", floats.elementwise(np.abs)),
-    Form("abs.f64", "f64 <- f64", floats.elementwise(np.abs)),
-    Form("neg[.ftz].f32", "f32 <- f32", floats.elementwise(np.negative)),
-    Form("neg.f64", "f64 <- f64", floats.elementwise(np.negative)),
-    Form("min[.ftz][.NaN].xorsign.abs.f32", "f32 <- f32 f32", floats.minmax("min")),
-    Form("min[.ftz][.NaN][.abs].f32", "f32 <- f32 f32 f32?", floats.minmax("min")),
-    Form("max[.ftz][.NaN].xorsign.abs.f32", "f32 <- f32 f32", floats.minmax("max")),
-    Form("max[.ftz][.NaN][.abs].f32", "f32 <- f32 f32 f32?", floats.minmax("max")),
-    Form("min.f64", "f64 <- f64 f64", floats.minmax("min")),
-    Form("max.f64", "f64 <- f64 f64", floats.minmax("max")),
+    *each("abs neg", "[.ftz].f32", "f32 <- f32", floats.elementwise, SIGNS),
+    *each("abs neg", ".f64", "f64 <- f64", floats.elementwise, SIGNS),
+    *each("min max", "[.ftz][.NaN].xorsign.abs.f32", "f32 <- f32 f32", floats.minmax),
+    *each("min max", "[.ftz][.NaN][.abs].f32", "f32 <- f32 f32 f32?", floats.minmax),
+    *each("min max", ".f64", "f64 <- f64 f64", floats.minmax),
     Form("copysign.float", "float <- float float", same(floats.copysign)),
-    Form("testp.property.f32", "pred <- f32", floats.has_property),
-    Form("testp.property.f64", "pred <- f64", floats.has_property),
+    Form("testp.property.float", "pred <- float", floats.has_property),
 ]
 
 HALF_ARITHMETIC = [
-    Form("add[.rn][.ftz][.sat].half", "half <- half half", halves.arithmetic(np.add)),
-    Form("sub[.rn][.ftz][.sat].half", "half <- half half", halves.arithmetic(np.subtract)),
-    Form("mul[.rn][.ftz][.sat].half", "half <- half half", halves.arithmetic(np.multiply)),
-    Form("add[.rn].brain", "brain <- brain brain", halves.arithmetic(np.add)),
-    Form("sub[.rn].brain", "brain <- brain brain", halves.arithmetic(np.subtract)),
-    Form("mul[.rn].brain", "brain <- brain brain", halves.arithmetic(np.multiply)),
+    *each("add sub mul", "[.rn][.ftz][.sat].half", "half <- half half", halves.arithmetic, floats.OPERATIONS),
+    *each("add sub mul", "[.rn].brain", "brain <- brain brain", halves.arithmetic, floats.OPERATIONS),
     Form("fma.rn[.ftz][.sat].half", "half <- half half half", halves.fused),
     Form("fma.rn[.ftz].relu.half", "half <- half half half", halves.fused),
     Form("fma.rn[.relu].brain", "brain <- brain brain brain", halves.fused),
-    Form("neg[.ftz].half", "half <- half", halves.sign_operation("neg")),
-    Form("abs[.ftz].half", "half <- half", halves.sign_operation("abs")),
-    Form("neg.brain", "brain <- brain", halves.sign_operation("neg")),
-    Form("abs.brain", "brain <- brain", halves.sign_operation("abs")),
-    Form("min[.ftz][.NaN].half", "half <- half half", halves.minmax("min")),
-    Form("max[.ftz][.NaN].half", "half <- half half", halves.minmax("max")),
-    Form("min[.ftz][.NaN].xorsign.abs.half", "half <- half half", halves.minmax("min")),
-    Form("max[.ftz][.NaN].xorsign.abs.half", "half <- half half", halves.minmax("max")),
-    Form("min[.NaN].brain", "brain <- brain brain", halves.minmax("min")),
-    Form("max[.NaN].brain", "brain <- brain brain", halves.minmax("max")),
-    Form("min[.NaN].xorsign.abs.brain", "brain <- brain brain", halves.minmax("min")),
-    Form("max[.NaN].xorsign.abs.brain", "brain <- brain brain", halves.minmax("max")),
+    *each("neg abs", "[.ftz].half", "half <- half", halves.sign_operation),
+    *each("neg abs", ".brain", "brain <- brain", halves.sign_operation),
+    *each("min max", "[.ftz][.NaN].half", "half <- half half", halves.minmax),
+    *each("min max", "[.ftz][.NaN].xorsign.abs.half", "half <- half half", halves.minmax),
+    *each("min max", "[.NaN].brain", "brain <- brain brain", halves.minmax),
+    *each("min max", "[.NaN].xorsign.abs.brain", "brain <- brain brain", halves.minmax),
     Form("ex2.approx.half", "half <- half", halves.arithmetic(np.exp2)),
     Form("ex2.approx.ftz.brain", "brain <- brain", halves.arithmetic(np.exp2)),
     Form("tanh.approx.half", "half <- half", halves.arithmetic(np.tanh)),
@@ -247,7 +227,6 @@ ACTIONS = [
     Form("barrier[.cta].red.barred[.aligned].pred", "pred <- u32 pred", "voting barrier"),
     Form("bar[.cta].arrive", "", "arrival"),
     Form("barrier[.cta].arrive[.aligned]", "", "arrival"),
-    Form("barrier.cluster.arrive[.rorder][.aligned]", "", "nothing"),
     Form("barrier.cluster.wait[.acquire][.aligned]", "", "cluster barrier"),
     Form("mapa[.shared::cluster].u32", "u32 <- u32 u32", same(mapped)),
     Form("mapa.u64", "u64 <- u64 u32", same(mapped)),
@@ -274,7 +253,6 @@ ACTIONS = [
     Form("cp.async.wait_all", "", "copies awaited"),
     Form("cp.async.bulk.bulkto.global.mbarrier::complete_tx::bytes[.L2::cache_hint]", "", "bulk copy"),
     Form("cp.async.bulk.global.shared::cta.bulk_group[.L2::cache_hint]", "", "bulk copy"),
-    Form("cp.async.bulk.ahead.L2.global[.L2::cache_hint]", "", "nothing"),
     Form("cp.async.bulk.commit_group", "", "copies committed"),
     Form("cp.async.bulk.wait_group[.read]", "", "copies awaited"),
     Form("cp.async.mbarrier.arrive[.noinc][.shmem].b64", "", "copies join an mbarrier"),
@@ -288,7 +266,6 @@ ACTIONS = [
     Form("mbarrier.waiting[.wsem][.near][.shmem].b64", "pred <- b64 u32?", "wait for an mbarrier"),
     Form("mbarrier.waiting.parity[.wsem][.near][.shmem].b64", "pred <- u32 u32?", "wait for an mbarrier"),
     Form("mbarrier.pending_count.b64", "u32 <- b64", same(mbarrier_words.pending)),
-    Form("fence.mbarrier_init.release.cluster", "", "nothing"),
     Form("ldmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "b32 <-", "matrix load"),
     Form("stmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "<- b32", "matrix store"),
     Form("wmma.load.operand.sync.aligned.rowcol.wshape[.wspace].wtype", "", "load of a matrix"),
@@ -300,21 +277,20 @@ ACTIONS = [
         "product of matrices",
     ),
     Form("wgmma.mma_async.sync.aligned.gshape.mresult.mleft.mright", "", "product of a warp group"),
-    Form("wgmma.fence.sync.aligned", "", "nothing"),
-    Form("wgmma.commit_group.sync.aligned", "", "nothing"),
-    Form("wgmma.wait_group.sync.aligned", "", "nothing"),
-    Form("fence.proxy.async[.proxied]", "", "nothing"),
     Form("mma.sync.aligned.mshape.row.col[.satfinite].mresult.mleft.mright.maccumulated", "", "matrix product"),
     Form("setmaxnreg.more.sync.aligned.u32", "<- u32", "nothing"),
-    Form("applypriority[.global].L2::evict_normal", "", "nothing"),
-    Form("prefetch[.global].evict2", "", "nothing"),
     Form("nanosleep.u32", "<- u32", "nothing"),
-    Form("prefetch[.cached].cache", "", "nothing"),
-    Form("prefetchu.L1", "", "nothing"),
-    Form("discard[.global].L2", "", "nothing"),
-    Form("pmevent", "", "nothing"),
-    Form("griddepcontrol.dependent", "", "nothing"),
 ]
+
+# Hints without an effect that is modelled, and waits for what is done at once here.
+WITHOUT_EFFECT = (
+    *("barrier.cluster.arrive[.rorder][.aligned]", "cp.async.bulk.ahead.L2.global[.L2::cache_hint]"),
+    *("fence.mbarrier_init.release.cluster", "fence.proxy.async[.proxied]", "wgmma.fence.sync.aligned"),
+    *("wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned", "applypriority[.global].L2::evict_normal"),
+    *("prefetch[.global].evict2", "prefetch[.cached].cache", "prefetchu.L1", "discard[.global].L2", "pmevent"),
+    "griddepcontrol.dependent",
+)
+ACTIONS += [Form(syntax, "", "nothing") for syntax in WITHOUT_EFFECT]
 
 TABLE = Table(
     [*INTEGER_ARITHMETIC, *BIT_OPERATIONS, *FLOAT_ARITHMETIC, *HALF_ARITHMETIC, *COMPARISONS, *CONVERSIONS, *ACTIONS]
