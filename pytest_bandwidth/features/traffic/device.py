@@ -372,16 +372,11 @@ class TrafficDevice(Device):
         compiled = self._compiled_counts(launches[0]) if len(launches) == 1 else {}
         declared = declared_against_seen(workload.traffic, execution) if len(executions) == 1 else ()
         declared += untouched_arrays(workload, execution)
-        return Measurement(
-            label=workload.label,
-            traffic=workload.traffic,
+        return replace(
+            self._counted(workload, _method(executions), {**plain_counts(execution), **compiled}),
             device=identity,
-            method=_method(executions),
-            rounds=Rounds(stop="counted"),
-            precision=workload.precision,
             resources=resources,
             findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared, *by_line(execution)),
-            counts={**plain_counts(execution), **compiled},
             detail={
                 **plain_lines(execution),
                 **plain_launches(executions),
@@ -395,16 +390,19 @@ class TrafficDevice(Device):
     def _of_machine_code(self, workload: Workload, launch: Launch) -> Measurement:
         """Return what is known of a kernel that is not executed."""
         text = f"its resources alone were measured: {launch.kernel.not_executed}"
+        measurement = self._counted(workload, "machine code", self._compiled_counts(launch))
+        findings = (Finding(NOT_EXECUTED, text, NOTE),)
+        return replace(measurement, resources=self.resources(launch), findings=findings)
+
+    def _counted(self, workload: Workload, method: str, counts: dict[str, int]) -> Measurement:
         return Measurement(
             label=workload.label,
             traffic=workload.traffic,
             device=self.chosen,
-            method="machine code",
+            method=method,
             rounds=Rounds(stop="counted"),
             precision=workload.precision,
-            resources=self.resources(launch),
-            findings=(Finding(NOT_EXECUTED, text, NOTE),),
-            counts=self._compiled_counts(launch),
+            counts=counts,
         )
 
     def inputs_of(self, workload: Workload) -> str | None:

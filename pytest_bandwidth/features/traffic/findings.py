@@ -44,16 +44,14 @@ def plain_counts(execution: Execution) -> dict[str, int]:
     return {**scaled, "distinct_bytes_read": execution.bytes_read, "distinct_bytes_written": execution.bytes_written}
 
 
+_OF_EXECUTION = ("kernel", "blocks", "blocks_run", "sample_spread", "thread_instructions", "lane_occupancy")
+
+
 def plain_lines(execution: Execution) -> dict[str, Any]:
     """Return loads, stores, arrays and source lines as JSON-ready values."""
     return {
         **_accesses(execution.counts),
-        "kernel": execution.kernel,
-        "blocks": execution.blocks,
-        "blocks_run": execution.blocks_run,
-        "sample_spread": execution.sample_spread,
-        "thread_instructions": execution.thread_instructions,
-        "lane_occupancy": execution.lane_occupancy,
+        **{name: getattr(execution, name) for name in _OF_EXECUTION},
         "lines": [
             {
                 "file": line.file,
@@ -159,15 +157,8 @@ def by_line(execution: Execution) -> tuple[Finding, ...]:
 
 
 def _access(counts: AccessCounts) -> dict[str, Any]:
-    return {
-        "accesses": counts.accesses,
-        "requests": counts.requests,
-        "bytes_requested": counts.bytes_requested,
-        "sectors": counts.sectors,
-        "sectors_per_request": counts.sectors_per_request,
-        "coalescing": counts.coalescing,
-        "pattern": counts.describe(),
-    }
+    names = ("accesses", "requests", "bytes_requested", "sectors", "sectors_per_request", "coalescing")
+    return {**{name: getattr(counts, name) for name in names}, "pattern": counts.describe()}
 
 
 def _accesses(counts: Counts) -> dict[str, Any]:

@@ -304,19 +304,8 @@ class DistinctBytes:
         fetches = _FETCHED if does & _READ else 0
         loops.mark(self._flags[region], 0, 0, offset, self._shift, mask, count, does, fetches, _WRITTEN)
 
-    def read(self, region: Region, start: int, nbytes: int) -> int:
-        """Count the bytes of a part of a region that were loaded or updated."""
-        return self._count(region, _READ, start, nbytes)
-
-    def written(self, region: Region, start: int, nbytes: int) -> int:
-        """Count the bytes of a part of a region that were stored or updated."""
-        return self._count(region, _WRITTEN, start, nbytes)
-
-    def fetched(self, region: Region) -> int:
-        """Count the bytes of a region that were loaded or updated before the launch stored them."""
-        return self._count(region, _FETCHED, 0, region.nbytes)
-
-    def _count(self, region: Region, what: int, start: int, nbytes: int) -> int:
+    def count(self, region: Region, what: int, start: int, nbytes: int) -> int:
+        """Count the bytes of a part of a region that were read, written, or fetched: read before they were written."""
         first, end = self._extents.get(region, (0, 0))
         low, high = max(start, first) // self._granule, -(-min(start + nbytes, end) // self._granule)
         if low >= high:
@@ -335,6 +324,10 @@ class DistinctBytes:
         return self._found[key]
 
 
+# What an access's counts are, by the space that it is to.
+_COUNTED = {"global": loops.COUNTS, "shared": 4, "local": 1}
+
+
 def _line_of(texts: Sequence[str], line: int) -> str:
     return texts[line - 1].strip() if 0 < line <= len(texts) else ""
 
@@ -345,45 +338,31 @@ class TrafficCounter(Checker):
     def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
         self._sites = sites
         self._distinct = DistinctBytes(granule_bytes)
-        self._global: dict[tuple[int, str], Array] = {}
-        self._shared: dict[tuple[int, str], Array] = {}
-        self._local: dict[tuple[int, str], Array] = {}
+        # By space, site and kind of access, as `loops` counts; of local memory the threads alone.
+        self._counts: dict[tuple[str, int, str], Array] = {}
         self._branches: dict[int, Array] = {}
         self._widths: dict[int, int] = {}
 
     def see(self, access: Access) -> None:
         self._widths[access.site] = access.width
-        kind = access.region.kind
-        if kind == "global":
-            self._see_global(access)
-        elif kind == "shared":
-            self._see_shared(access)
-        elif kind == "local":
-            lanes = np.count_nonzero(self._spread(access)[1]) * self._repeat(access)
-            self._local.setdefault((access.site, access.kind), np.zeros(1, np.int64))[0] += lanes
+        space = access.region.kind
+        if space not in _COUNTED:
+            return
+        counts = self._counts.setdefault((space, access.site, access.kind), np.zeros(_COUNTED[space], np.int64))
+        # Spread over all threads, and over all blocks only where blocks differ.
+        rows: int = max(access.offset.shape[0], access.mask.shape[0])
+        offset, mask = (spread(one, (rows, self.geometry.lanes)) for one in (access.offset, access.mask))
+        repeat = self.geometry.rows // rows
+        if space == "global":
+            loops.count_sectors(offset, mask, access.width, repeat, counts)
+            self._distinct.mark(access)
+        elif space == "shared":
+            counts += loops.count_bank_passes(offset, mask, access.width, repeat)
+        else:
+            counts += np.count_nonzero(mask) * repeat
 
     def branch(self, site: int, warps: int, divergent: int) -> None:
         self._branches.setdefault(site, np.zeros(2, np.int64))[:] += (warps, divergent)
-
-    def _see_global(self, access: Access) -> None:
-        counts = self._global.setdefault((access.site, access.kind), np.zeros(loops.COUNTS, np.int64))
-        offset, mask = self._spread(access)
-        loops.count_sectors(offset, mask, access.width, self._repeat(access), counts)
-        self._distinct.mark(access)
-
-    def _see_shared(self, access: Access) -> None:
-        offset, mask = self._spread(access)
-        found = loops.count_bank_passes(offset, mask, access.width, self._repeat(access))
-        self._shared.setdefault((access.site, access.kind), np.zeros(4, np.int64))[:] += found
-
-    def _spread(self, access: Access) -> tuple[Array, Array]:
-        """Spread offsets and mask over all threads, and over all blocks only where blocks differ."""
-        shape = (max(access.offset.shape[0], access.mask.shape[0]), self.geometry.lanes)
-        return spread(access.offset, shape), spread(access.mask, shape)
-
-    def _repeat(self, access: Access) -> int:
-        rows: int = max(access.offset.shape[0], access.mask.shape[0])
-        return self.geometry.rows // rows
 
     # Results
 
@@ -404,11 +383,12 @@ class TrafficCounter(Checker):
     def figures(self) -> Array:
         """Total what tells blocks apart: per kind of access its requests, sectors (or bank passes) and threads."""
         total = np.zeros(9)
-        for (_, kind), counts in self._global.items():
-            places = [loops.REQUESTS, loops.SECTORS, loops.LANES]
-            total[{"load": slice(0, 3), "store": slice(3, 6), "atomic": slice(3, 6)}[kind]] += counts[places]
-        for found in self._shared.values():
-            total[6:9] += found[[0, 1, 3]]
+        for (space, _, kind), counts in self._counts.items():
+            if space == "global":
+                places = [loops.REQUESTS, loops.SECTORS, loops.LANES]
+                total[{"load": slice(0, 3), "store": slice(3, 6), "atomic": slice(3, 6)}[kind]] += counts[places]
+            elif space == "shared":
+                total[6:9] += counts[[0, 1, 3]]
         return total
 
     def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
@@ -416,26 +396,25 @@ class TrafficCounter(Checker):
         found: list[ArrayCounts] = []
         for region in regions:
             for view in region.views or (View(region.name, (), 0, region.nbytes),):
-                read = self._distinct.read(region, view.start, view.nbytes)
-                written = self._distinct.written(region, view.start, view.nbytes)
+                part = view.start, view.nbytes
+                read, written = (self._distinct.count(region, what, *part) for what in (_READ, _WRITTEN))
                 if view.arguments or read or written:
                     address = region.data.ctypes.data + view.start
                     found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written, address))
         return tuple(sorted(found, key=lambda counts: (not counts.arguments, counts.arguments)))
 
-    def bytes_read(self, regions: Sequence[Region]) -> int:
-        """Count the distinct bytes read over all allocations, those that two arguments share once."""
-        return sum(self._distinct.read(region, 0, region.nbytes) for region in regions)
-
-    def bytes_written(self, regions: Sequence[Region]) -> int:
-        return sum(self._distinct.written(region, 0, region.nbytes) for region in regions)
-
-    def bytes_fetched(self, regions: Sequence[Region]) -> int:
-        return sum(map(self._distinct.fetched, regions))
+    def distinct_bytes(self, regions: Sequence[Region]) -> dict[str, int]:
+        """Count distinct bytes over all allocations, those that two arguments share once, by fields of `Execution`."""
+        return {
+            f"bytes_{verb}": sum(self._distinct.count(region, what, 0, region.nbytes) for region in regions)
+            for verb, what in (("read", _READ), ("written", _WRITTEN), ("fetched", _FETCHED))
+        }
 
     def _seen(self) -> list[int]:
-        tables = (self._global, self._shared, self._local)
-        return sorted({site for table in tables for site, _ in table} | set(self._branches))
+        return sorted({site for _, site, _ in self._counts} | set(self._branches))
+
+    def _found(self, space: str, sites: Sequence[int], kind: str) -> dict[int, Array]:
+        return {site: self._counts[space, site, kind] for site in sites if (space, site, kind) in self._counts}
 
     def _sum(self, sites: Sequence[int]) -> Counts:
         branches = sum((self._branches[s] for s in sites if s in self._branches), np.zeros(2, np.int64))
@@ -453,7 +432,7 @@ class TrafficCounter(Checker):
         )
 
     def _accesses(self, sites: Sequence[int], kind: str) -> AccessCounts:
-        found = {site: self._global[site, kind] for site in sites if (site, kind) in self._global}
+        found = self._found("global", sites, kind)
         if not found:
             return AccessCounts()
         total = np.sum(list(found.values()), axis=0)
@@ -470,7 +449,7 @@ class TrafficCounter(Checker):
         )
 
     def _shared_counts(self, sites: Sequence[int], kind: str) -> SharedCounts:
-        found: Mapping[int, Array] = {site: self._shared[site, kind] for site in sites if (site, kind) in self._shared}
+        found = self._found("shared", sites, kind)
         if not found:
             return SharedCounts()
         requests, passes, least_passes, lanes = (int(sum(c[i] for c in found.values())) for i in range(4))
@@ -478,5 +457,5 @@ class TrafficCounter(Checker):
         return SharedCounts(lanes, requests, asked, passes, least_passes)
 
     def _local_counts(self, sites: Sequence[int], kind: str) -> LocalCounts:
-        found = {site: int(self._local[site, kind][0]) for site in sites if (site, kind) in self._local}
+        found = {site: int(counts[0]) for site, counts in self._found("local", sites, kind).items()}
         return LocalCounts(sum(found.values()), sum(lanes * self._widths[site] for site, lanes in found.items()))

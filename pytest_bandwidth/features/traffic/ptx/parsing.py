@@ -255,21 +255,19 @@ def _attributes(children: Sequence[Any]) -> tuple[str, int]:
     """Find element type and alignment among a declaration's attributes."""
     kind, align = "b8", 0
     for child in children:
-        if isinstance(child, _Align):
-            align = max(align, child.bytes)
+        if isinstance(child, _Attribute) and child.name == "align":
+            align = max(align, child.number or 0)
         elif isinstance(child, Token) and child.type == "WORD":
             kind = str(child)[1:]
     return kind, align
 
 
 @dataclass(frozen=True, slots=True)
-class _Align:
-    bytes: int
+class _Attribute:
+    """Hold a declaration's `align`, or one `dimension` of an array; None for `[]`."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Dimension:
-    count: int | None
+    name: str
+    number: int | None
 
 
 def _variable(space: str, children: Sequence[Any], initial: tuple[int | float | str, ...] = ()) -> Variable:
@@ -277,8 +275,8 @@ def _variable(space: str, children: Sequence[Any], initial: tuple[int | float | 
     name = next(str(child) for child in children if isinstance(child, Token) and child.type == "NAME")
     count: int | None = 1
     for child in children:
-        if isinstance(child, _Dimension):
-            count = None if child.count is None or count is None else count * child.count
+        if isinstance(child, _Attribute) and child.name == "dimension":
+            count = None if child.number is None or count is None else count * child.number
     return Variable(space, kind, name, align, count, initial)
 
 
@@ -319,14 +317,14 @@ class _Builder(Transformer[Token, Module]):
     def linkage(self, *_: Any) -> None: ...
     def attribute(self, *_: Any) -> None: ...
 
-    def align(self, count: str) -> _Align:
-        return _Align(_integer(count))
+    def align(self, count: str) -> _Attribute:
+        return _Attribute("align", _integer(count))
 
-    def dimension(self, count: str | None = None) -> _Dimension:
+    def dimension(self, count: str | None = None) -> _Attribute:
         number = None if count is None else _integer(count)
         if number is not None and not 0 <= number <= MAX_ELEMENTS:
             raise KernelError(f"the PTX declares an array of {number} elements, expected 0 to {MAX_ELEMENTS}")
-        return _Dimension(number)
+        return _Attribute("dimension", number)
 
     def initial(self, *items: Any) -> tuple[Any, ...]:
         flat: list[Any] = []
