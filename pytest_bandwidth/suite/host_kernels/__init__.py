@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -15,12 +16,12 @@ from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms
 FLOATS = (("f32", "f32", "f32"), ("f16", "f16", "f32"))
 ALL = (*FLOATS, ("f64", "f64", "f64"))
 WIDE_FLOATS = (("f32x4", "f32", "f32"), ("f16x8", "f16", "f32"))
-WIDE = (*ALL, *WIDE_FLOATS)
+MOST, WIDE = (*FLOATS, *WIDE_FLOATS), (*ALL, *WIDE_FLOATS)
 INDEXED = [(index, tuple((f"{suffix}_{index}", *types) for suffix, *types in FLOATS)) for index in ("i32", "i64")]
 
 
 def _family(
-    name: str,
+    names: str,
     function: Callable[..., Any],
     signature: str,
     extents: str | Callable[..., Sequence[int]],
@@ -29,17 +30,18 @@ def _family(
 ) -> Iterator[HostKernel]:
     """Yield a kernel for each version. In the signature T is the element type and W the type that it is computed in.
 
+    names: of the CUDA kernels that the function stands for, with blanks between.
     extents: as text, for each array a product of sizes, such as ``rows·cols``.
     """
     needed = _products(extents) if isinstance(extents, str) else extents
-    for suffix, element, arithmetic in versions:
+    for name, (suffix, element, arithmetic) in product(names.split(), versions):
         typed = signature.replace(":T", f":{element}").replace(":W", f":{arithmetic}")
         yield HostKernel(f"{name}_{suffix}", function, typed, needed, **options)
 
 
 def _products(text: str) -> Callable[..., Sequence[int]]:
     def extents(**sizes: int) -> list[int]:
-        return [prod(1 if name == "1" else sizes[name] for name in product.split("·")) for product in text.split()]
+        return [prod(1 if name == "1" else sizes[name] for name in factors.split("·")) for factors in text.split()]
 
     return extents
 
@@ -104,10 +106,11 @@ _GATHER = "out:T* in:T* index:{}* length:i64 n:i64"
 _EMBEDDING = "out:T* table:T* index:i32* length:i64 rows:i64 cols:i64"
 _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
 _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
-_OF_MATRICES = "rows·cols rows·cols rows·cols rows·cols"
+_OF_RMS_NORM = "rows·cols rows·cols rows·cols rows·cols cols"
 _TOPK = "values:T* columns:i32* in:T* rows:i64 cols:i64 k:i64"
 _ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
 _QUANTIZE, _OF_QUANTIZED = "codes:{}* scales:f32* in:T* rows:i64 cols:i64", "rows·cols rows rows·cols"
+_QUANTIZERS = "quantize_{0}_plain quantize_{0}_registers"
 _MXFP8 = "codes:u8* scales:u8* in:T* blocks:i64"
 _DEQUANTIZE, _OF_DEQUANTIZED = "out:T* codes:{}* scales:f32* rows:i64 cols:i64", "rows·cols rows·cols rows"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
@@ -118,16 +121,19 @@ _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
 _PLANAR = "y:T* x:T* nibbles:u8* scales:u8* m:i64 n:i64 k:i64"
 _SCORES = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
 _OUTPUT = "o:T* p:T* v:T* heads:i64 n:i64 d:i64"
-_FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64"
+_FLASH, _OF_FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64", "heads·n·d heads·n·d heads·n·d heads·n·d"
 _CACHE = "q:T* k_cache:T* v_cache:T* scale:f32 batch:i64 query_heads:i64 kv_heads:i64 d:i64 tokens:i64 capacity:i64"
 _PAGED = _CACHE.replace("scale", "table:i32* scale").replace("capacity", "pages")
 _NEW = "k_cache:T* v_cache:T* k_new:T* v_new:T* position:i64 batch:i64 kv_heads:i64 tokens:i64 d:i64 capacity:i64"
 _FP8 = _CACHE.replace("cache:T*", "cache:u8*").replace(" scale:", " k_scales:f32* v_scales:f32* scale:")
 _NEW_FP8 = _NEW.replace("cache:T*", "cache:u8*").replace(" k_new", " k_scales:f32* v_scales:f32* k_new")
 _PARTIALS = "partial_result:f32* partial_max:f32* partial_sum:f32*"
+_SPLIT = f"{_PARTIALS} {{}} splits:i64"
 _COMBINE = f"out:T* {_PARTIALS} heads:i64 d:i64 splits:i64"
-_OF_CACHE, _OF_NEW = "batch·kv_heads·capacity·d", "batch·kv_heads·tokens·d"
-_OF_SCALES = "batch·kv_heads·capacity"
+# Of keys and of values.
+_OF_CACHES = "batch·kv_heads·capacity·d batch·kv_heads·capacity·d"
+_OF_NEW = "batch·kv_heads·tokens·d batch·kv_heads·tokens·d"
+_OF_SCALES = "batch·kv_heads·capacity batch·kv_heads·capacity"
 _OF_COMBINE = "heads·d heads·splits·d heads·splits heads·splits"
 
 _FAMILIES: tuple[Iterator[HostKernel], ...] = (
@@ -145,122 +151,59 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("bias_relu_dropout", stream.bias_relu_dropout, _FUSED, "n n"),
     _family("bias_relu_dropout", stream.bias_relu_dropout_of_four, _FUSED, "n n", WIDE_FLOATS),
     _family("cos", stream.cos, _ONE_TO_ONE, "n n"),
-    _family("cos_cos", stream.cos_cos, _ONE_TO_ONE, "n n", (*FLOATS, *WIDE_FLOATS)),
-    _family("swiglu", stream.swiglu, "out:T* gate:T* up:T* n:i64", "n n n", (*FLOATS, *WIDE_FLOATS)),
+    _family("cos_cos", stream.cos_cos, _ONE_TO_ONE, "n n", MOST),
+    _family("swiglu", stream.swiglu, "out:T* gate:T* up:T* n:i64", "n n n", MOST),
     _family("intensity_fma", stream.intensity_fma, "out:T* in:T* factor:W addend:W repeats:i32 n:i64", "n n", WIDE),
     _family("intensity_add", stream.intensity_add, "out:T* in:T* addend:W repeats:i32 n:i64", "n n", ALL),
     _family("strided_read", access.strided_read, _STRIDED, lambda stride, n: (n, _reach(stride, n)), bits=True),
     _family("strided_write", access.strided_write, _STRIDED, lambda stride, n: (_reach(stride, n), n), bits=True),
     _family("misaligned", access.misaligned, _OFFSET, lambda offset, n: (n, n + offset if n else 0), bits=True),
     *(_family("gather", access.gather, _GATHER.format(i), "n length n", types, bits=True) for i, types in INDEXED),
-    _family(
-        "embedding", access.embedding, _EMBEDDING, "rows·cols length·cols rows", (*FLOATS, *WIDE_FLOATS), bits=True
-    ),
+    _family("embedding", access.embedding, _EMBEDDING, "rows·cols length·cols rows", MOST, bits=True),
     _family("transpose_naive", access.transpose_naive, _MATRIX, "rows·cols rows·cols", bits=True),
-    _family("transpose_tiled", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
-    _family("transpose_wide", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
+    _family("transpose_tiled transpose_wide", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_batch_naive", access.transpose_batch_naive, _BATCH, _OF_BATCH, bits=True),
     _family("transpose_batch_wide", access.transpose_batch_tiled, _BATCH, _OF_BATCH, bits=True),
     _family("softmax_naive", norms.softmax_naive, _MATRIX, "rows·cols rows·cols"),
     _family("softmax_online", norms.softmax_online, _MATRIX, "rows·cols rows·cols"),
-    _family("softmax_staged", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
-    _family("softmax_registers", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
+    _family("softmax_staged softmax_registers", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
     _family("layer_norm_naive", norms.layer_norm_naive, _NORM, "rows·cols rows·cols cols cols"),
-    _family("layer_norm_staged", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
-    _family("layer_norm_registers", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
-    *(
-        _family(f"rms_norm_residual_{version}", norms.rms_norm_residual, _RMS_NORM, f"{_OF_MATRICES} cols")
-        for version in ("naive", "registers")
-    ),
-    _family("logsumexp_registers", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
-    _family("logsumexp_fused", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
+    _family("layer_norm_staged layer_norm_registers", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
+    _family("rms_norm_residual_naive rms_norm_residual_registers", norms.rms_norm_residual, _RMS_NORM, _OF_RMS_NORM),
+    _family("logsumexp_registers logsumexp_fused", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
     _family("row_max", norms.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
-    _family("topk", norms.topk, _TOPK, "rows·k rows·k rows·cols", (*FLOATS, *WIDE_FLOATS)),
-    _family("rope", rope.rope, _ROPE, _turned, (*FLOATS, *WIDE_FLOATS)),
-    *(
-        _family(f"quantize_int8_{version}", quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED)
-        for version in ("plain", "registers")
-    ),
-    *(
-        _family(f"quantize_fp8_{version}", quantize.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED)
-        for version in ("plain", "registers")
-    ),
-    *(
-        _family(f"quantize_mxfp8_{version}", quantize.quantize_mxfp8, _MXFP8, _of_mxfp8)
-        for version in ("plain", "registers")
-    ),
-    *(
-        _family(f"dequantize_{kind}", function, _DEQUANTIZE.format(code), _OF_DEQUANTIZED, (*FLOATS, *WIDE_FLOATS))
-        for kind, code, function in (
-            ("int8", "i8", quantize.dequantize_int8),
-            ("fp8", "u8", quantize.dequantize_fp8),
-        )
-    ),
+    _family("topk", norms.topk, _TOPK, "rows·k rows·k rows·cols", MOST),
+    _family("rope", rope.rope, _ROPE, _turned, MOST),
+    _family(_QUANTIZERS.format("int8"), quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED),
+    _family(_QUANTIZERS.format("fp8"), quantize.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED),
+    _family(_QUANTIZERS.format("mxfp8"), quantize.quantize_mxfp8, _MXFP8, _of_mxfp8),
+    _family("dequantize_int8", quantize.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, MOST),
+    _family("dequantize_fp8", quantize.dequantize_fp8, _DEQUANTIZE.format("u8"), _OF_DEQUANTIZED, MOST),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
-    _family("gemm_blocked", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
-    _family("gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
+    _family("gemm_blocked gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
     _family("gemm_split_k", matmul.gemm_split_k, _GEMM_SPLIT, "splits·m·n m·k k·n"),
     _family("gemm_split_k_combine", matmul.gemm_split_k_combine, _GEMM_COMBINE, "m·n splits·m·n"),
-    _family("gemv", matmul.gemv, "y:T* w:T* x:T* n:i64 k:i64", "n n·k k", (*FLOATS, *WIDE_FLOATS)),
-    *(
-        _family(f"gemm_int8_{version}", matmul.gemm_int8, _INT8, "m·n m·k n·k m n")
-        for version in ("plain", "pipelined")
-    ),
-    _family("linear_gemv", matmul.linear, _LINEAR, "m·n m·k k·n"),
-    _family("linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
-    _family("q4_0_gemv", matmul.q4_0_product, _PACKED, _q4_product),
-    _family("q4_0_gemm", matmul.q4_0_product, _PACKED, _q4_product),
-    _family("q4_0_gemv_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
-    _family("q4_0_gemm_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
-    _family(
-        "q4_0_dequantize",
-        matmul.q4_0_dequantize,
-        "out:T* blocks:u8* n:i64",
-        lambda n: (n, _q4_bytes(n)),
-        (*FLOATS, *WIDE_FLOATS),
-    ),
+    _family("gemv", matmul.gemv, "y:T* w:T* x:T* n:i64 k:i64", "n n·k k", MOST),
+    _family("gemm_int8_plain gemm_int8_pipelined", matmul.gemm_int8, _INT8, "m·n m·k n·k m n"),
+    _family("linear_gemv linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
+    _family("q4_0_gemv q4_0_gemm", matmul.q4_0_product, _PACKED, _q4_product),
+    _family("q4_0_gemv_planar q4_0_gemm_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
+    _family("q4_0_dequantize", matmul.q4_0_dequantize, "out:T* blocks:u8* n:i64", lambda n: (n, _q4_bytes(n)), MOST),
     _family("attention_scores", attention.attention_scores, _SCORES, "heads·n·n heads·n·d heads·n·d"),
     _family("attention_output", attention.attention_output, _OUTPUT, "heads·n·d heads·n·n heads·n·d"),
-    *(
-        _family(name, attention.attention_flash, _FLASH, "heads·n·d heads·n·d heads·n·d heads·n·d")
-        for name in ("attention_flash", "attention_flash2_64", "attention_flash2_128")
-    ),
-    _family(
-        "kv_append",
-        attention.kv_append,
-        _NEW,
-        f"{_OF_CACHE} {_OF_CACHE} {_OF_NEW} {_OF_NEW}",
-        (*FLOATS, *WIDE_FLOATS),
-        bits=True,
-    ),
-    _family(
-        "kv_append_fp8",
-        attention.kv_append_fp8,
-        _NEW_FP8,
-        f"{_OF_CACHE} {_OF_CACHE} {_OF_SCALES} {_OF_SCALES} {_OF_NEW} {_OF_NEW}",
-        (*FLOATS, *WIDE_FLOATS),
-    ),
+    _family("attention_flash attention_flash2_64 attention_flash2_128", attention.attention_flash, _FLASH, _OF_FLASH),
+    _family("kv_append", attention.kv_append, _NEW, f"{_OF_CACHES} {_OF_NEW}", MOST, bits=True),
+    _family("kv_append_fp8", attention.kv_append_fp8, _NEW_FP8, f"{_OF_CACHES} {_OF_SCALES} {_OF_NEW}", MOST),
     _family("kv_decode_fp8", attention.kv_decode_fp8, f"out:T* {_FP8}", _decoded_fp8),
-    _family(
-        "kv_decode_fp8_grouped",
-        attention.kv_decode_fp8_split,
-        f"{_PARTIALS} {_FP8} splits:i64",
-        _split_of(_decoded_fp8),
-    ),
+    _family("kv_decode_fp8_grouped", attention.kv_decode_fp8_split, _SPLIT.format(_FP8), _split_of(_decoded_fp8)),
     _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", _decoded),
-    *(
-        _family(name, attention.kv_decode_split, f"{_PARTIALS} {_CACHE} splits:i64", _split_of(_decoded))
-        for name in ("kv_decode_split", "kv_decode_grouped")
-    ),
+    _family("kv_decode_split kv_decode_grouped", attention.kv_decode_split, _SPLIT.format(_CACHE), _split_of(_decoded)),
     _family("kv_decode_paged", attention.kv_decode_paged, f"out:T* {_PAGED}", _decoded_paged),
     _family(
-        "kv_decode_paged_grouped",
-        attention.kv_decode_paged_split,
-        f"{_PARTIALS} {_PAGED} splits:i64",
-        _split_of(_decoded_paged),
+        "kv_decode_paged_grouped", attention.kv_decode_paged_split, _SPLIT.format(_PAGED), _split_of(_decoded_paged)
     ),
     _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
 )

@@ -25,6 +25,8 @@ from pytest_bandwidth.devices.cpu.simd import (
     typed_intrinsic,
     whole_lines,
 )
+from pytest_bandwidth.suite.host_kernels.simd_math import in_place
+from pytest_bandwidth.suite.host_kernels.stream import each_line
 
 Array = Any
 
@@ -92,19 +94,15 @@ def strided_write(parts: int, out: Array, x: Array, stride: int, n: int) -> None
             out[i * stride] = x[i]
 
 
+@in_place
+def _shifted(take: Any, i: int, given: Any) -> Any:
+    return take(given[0], i + given[1])
+
+
 @parallel
 def misaligned(parts: int, out: Array, x: Array, offset: int, n: int) -> None:
     """Write out[i] = x[i + offset]."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            stream(out, i, load(x, i + offset))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        out[i] = x[i + offset]
+    each_line(parts, out, n, _shifted, (x, offset))
 
 
 @parallel

@@ -24,7 +24,7 @@ from pytest_bandwidth.devices.cpu.simd import (
 from pytest_bandwidth.suite.host_kernels.access import copy_row
 from pytest_bandwidth.suite.host_kernels.matmul import NOT_BESIDE, PANEL, dot_product, product
 from pytest_bandwidth.suite.host_kernels.quantize import MOST_OF_FP8, fp8_code, fp8_value, scale_of_row
-from pytest_bandwidth.suite.host_kernels.simd_math import exponential
+from pytest_bandwidth.suite.host_kernels.simd_math import exponential, in_place
 
 Array = Any
 
@@ -141,20 +141,12 @@ def attention_flash(parts: int, o: Array, q: Array, k: Array, v: Array, scale: A
 
 
 @parallel
-def kv_append(
-    parts: int,
-    k_cache: Array,
-    v_cache: Array,
-    k_new: Array,
-    v_new: Array,
-    position: int,
-    batch: int,
-    kv_heads: int,
-    tokens: int,
-    d: int,
-    capacity: int,
-) -> None:
-    """Copy new keys and values behind those that the cache holds; what falls past the capacity is left out."""
+def kv_append(parts: int, k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, *sizes: int) -> None:
+    """Copy new keys and values behind those that the cache holds; what falls past the capacity is left out.
+
+    sizes: position, batch, kv_heads, tokens, d, capacity.
+    """
+    position, batch, kv_heads, tokens, d, capacity = sizes
     rows = batch * kv_heads * tokens
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
@@ -182,14 +174,10 @@ def kv_append_fp8(
     v_scales: Array,
     k_new: Array,
     v_new: Array,
-    position: int,
-    batch: int,
-    kv_heads: int,
-    tokens: int,
-    d: int,
-    capacity: int,
+    *sizes: int,
 ) -> None:
     """Append as kv_append, to a cache of e4m3's codes with a scale for each token and head."""
+    position, batch, kv_heads, tokens, d, capacity = sizes
     rows = batch * kv_heads * tokens
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
@@ -200,87 +188,78 @@ def kv_append_fp8(
                 _quantize_row(v_cache, v_scales, to, v_new, row, d)
 
 
-@inlined
-def _cache_of(head: int, query_heads: int, kv_heads: int, d: int, capacity: int) -> int:
-    """Return where the keys of a query head begin: several query heads may share one key and value head."""
-    kv_head = head % query_heads // (query_heads // kv_heads)
-    return (head // query_heads * kv_heads + kv_head) * capacity * d
+# ---- decoding: of every query head, its attention to the cached tokens, whole or in ranges ---------------------------
+# sizes: batch, query_heads, kv_heads, d, tokens, and what a cache has room for: tokens, or pages of a sequence.
 
 
-@inlined
-def _store(out: Array, head: int, result: Array, summed: Any, d: int) -> None:
-    """Write a head's result, or NaN where the head is too wide."""
-    for c in range(d):
-        value = result[c] / summed if summed > ZERO else ZERO
-        put(out, head * d + c, value if d <= MOST_COLUMNS else NAN)
+@in_place
+def _each_head(parts: int, out: Array, sizes: tuple[int, ...], room: int, attend: Any, given: Any) -> None:
+    """Write each head's attention to as many tokens as there are; 0 without tokens, NaN for d above 128.
 
-
-@parallel
-def kv_decode(
-    parts: int,
-    out: Array,
-    q: Array,
-    k_cache: Array,
-    v_cache: Array,
-    scale: Any,
-    batch: int,
-    query_heads: int,
-    kv_heads: int,
-    d: int,
-    tokens: int,
-    capacity: int,
-) -> None:
-    """Write one query token's attention to `tokens` cached ones, for each head.
-
-    0 without tokens, NaN for d above 128.
+    attend: as `_attend_cached`, is given the scratch, the head, a range of tokens, the sizes and `given`.
     """
-    heads = batch * query_heads
+    batch, query_heads, _, d, tokens, _ = sizes
+    heads, end = batch * query_heads, min(tokens, room)
     for part in prange(parts):
-        result = scratch(WORK, np.float32)
+        work = scratch(WORK, np.float32)
         for head in range(heads * part // parts, heads * (part + 1) // parts):
             summed = ZERO
             if d <= MOST_COLUMNS:
-                cache = _cache_of(head, query_heads, kv_heads, d, capacity)
-                end = min(tokens, capacity)
-                _, summed = _attend(result, q, head * d, k_cache, v_cache, cache, scale, d, 0, end)
-            _store(out, head, result, summed, d)
+                _, summed = attend(work, head, 0, end, sizes, given)
+            for c in range(d):
+                value = work[c] / summed if summed > ZERO else ZERO
+                put(out, head * d + c, value if d <= MOST_COLUMNS else NAN)
+
+
+@in_place
+def _each_range(
+    parts: int, partials: Any, sizes: tuple[int, ...], room: int, step: int, attend: Any, given: Any
+) -> None:
+    """Leave each head's attention to its tokens in `splits` ranges of whole steps, which kv_decode_combine merges."""
+    partial_result, partial_max, partial_sum = partials
+    batch, query_heads, _, d, tokens, _, splits = sizes
+    ranges, visible = batch * query_heads * splits, min(tokens, room)
+    for part in prange(parts):
+        work = scratch(WORK, np.float32)
+        for at in range(ranges * part // parts, ranges * (part + 1) // parts):
+            each = (visible + splits * step - 1) // (splits * step) * step
+            begin = at % splits * each
+            end = min(begin + each, visible)
+            if d <= MOST_COLUMNS:
+                high, summed = attend(work, at // splits, begin, end, sizes, given)
+                partial_max[at], partial_sum[at] = high, summed
+                partial_result[at * d : at * d + d] = work[:d]
+            else:
+                partial_max[at], partial_sum[at] = NAN, NAN
+                partial_result[at * d : at * d + d] = ZERO
+
+
+@inlined
+def _cached_head(head: int, sizes: tuple[int, ...]) -> int:
+    """Return which head of the cache holds a query head's keys: several query heads may share one."""
+    query_heads, kv_heads = sizes[1], sizes[2]
+    return head // query_heads * kv_heads + head % query_heads // (query_heads // kv_heads)
+
+
+@inlined
+def _attend_cached(work: Array, head: int, begin: int, end: int, sizes: tuple[int, ...], given: Any) -> Any:
+    q, k, v, scale = given
+    d, capacity = sizes[3], sizes[5]
+    return _attend(work, q, head * d, k, v, _cached_head(head, sizes) * capacity * d, scale, d, begin, end)
+
+
+@parallel
+def kv_decode(parts: int, out: Array, q: Array, k: Array, v: Array, scale: Any, *sizes: int) -> None:
+    """Write one query token's attention to `tokens` cached ones, for each head."""
+    _each_head(parts, out, sizes, sizes[5], _attend_cached, (q, k, v, scale))
 
 
 @parallel
 def kv_decode_split(
-    parts: int,
-    partial_result: Array,
-    partial_max: Array,
-    partial_sum: Array,
-    q: Array,
-    k_cache: Array,
-    v_cache: Array,
-    scale: Any,
-    batch: int,
-    query_heads: int,
-    kv_heads: int,
-    d: int,
-    tokens: int,
-    capacity: int,
-    splits: int,
+    parts: int, result: Array, high: Array, summed: Array, q: Array, k: Array, v: Array, scale: Any, *sizes: int
 ) -> None:
-    """Decode as kv_decode, each head's tokens in `splits` ranges, whose results are left for kv_decode_combine."""
-    ranges = batch * query_heads * splits
-    visible = min(tokens, capacity)
-    for part in prange(parts):
-        result = scratch(WORK, np.float32)
-        for at in range(ranges * part // parts, ranges * (part + 1) // parts):
-            each = (visible + splits - 1) // splits
-            begin = at % splits * each
-            end = min(begin + each, visible)
-            if d <= MOST_COLUMNS:
-                cache = _cache_of(at // splits, query_heads, kv_heads, d, capacity)
-                high, summed = _attend(result, q, at // splits * d, k_cache, v_cache, cache, scale, d, begin, end)
-                partial_max[at], partial_sum[at] = high, summed
-                partial_result[at * d : at * d + d] = result[:d]
-            else:
-                partial_max[at], partial_sum[at] = NAN, NAN
-                partial_result[at * d : at * d + d] = ZERO
+    """Decode as kv_decode, in ranges. Their number is the last of the sizes, here and below."""
+    _each_range(parts, (result, high, summed), sizes, sizes[5], 1, _attend_cached, (q, k, v, scale))
 
 
 @inlined
@@ -291,21 +270,10 @@ def _dequantize(out: Array, codes: Array, scales: Array, first: int, count: int,
 
 
 @inlined
-def _attend_fp8(
-    work: Array,
-    q: Array,
-    head: int,
-    k: Array,
-    v: Array,
-    k_scales: Array,
-    v_scales: Array,
-    scale: Any,
-    cache: int,
-    d: int,
-    begin: int,
-    end: int,
-) -> tuple[Any, Any]:
+def _attend_fp8(work: Array, head: int, begin: int, end: int, sizes: tuple[int, ...], given: Any) -> Any:
     """Attend as _attend, to keys and values of 8 bits, which become floats a block at a time."""
+    q, k, v, k_scales, v_scales, scale = given
+    d, cache = sizes[3], _cached_head(head, sizes) * sizes[5]
     keys, values = scratch(KEYS * d, np.float32), scratch(KEYS * d, np.float32, NOT_BESIDE)
     work[:d] = ZERO
     high, summed = LOWEST, ZERO
@@ -319,92 +287,25 @@ def _attend_fp8(
 
 @parallel
 def kv_decode_fp8(
-    parts: int,
-    out: Array,
-    q: Array,
-    k_cache: Array,
-    v_cache: Array,
-    k_scales: Array,
-    v_scales: Array,
-    scale: Any,
-    batch: int,
-    query_heads: int,
-    kv_heads: int,
-    d: int,
-    tokens: int,
-    capacity: int,
+    parts: int, out: Array, q: Array, k: Array, v: Array, k_scales: Array, v_scales: Array, scale: Any, *sizes: int
 ) -> None:
     """Decode as kv_decode, from a cache that kv_append_fp8 fills."""
-    heads = batch * query_heads
-    end = min(tokens, capacity)
-    for part in prange(parts):
-        work = scratch(WORK, np.float32)
-        for head in range(heads * part // parts, heads * (part + 1) // parts):
-            summed = ZERO
-            if d <= MOST_COLUMNS:
-                cache = _cache_of(head, query_heads, kv_heads, 1, capacity)
-                _, summed = _attend_fp8(work, q, head, k_cache, v_cache, k_scales, v_scales, scale, cache, d, 0, end)
-            _store(out, head, work, summed, d)
+    _each_head(parts, out, sizes, sizes[5], _attend_fp8, (q, k, v, k_scales, v_scales, scale))
 
 
 @parallel
-def kv_decode_fp8_split(
-    parts: int,
-    partial_result: Array,
-    partial_max: Array,
-    partial_sum: Array,
-    q: Array,
-    k_cache: Array,
-    v_cache: Array,
-    k_scales: Array,
-    v_scales: Array,
-    scale: Any,
-    batch: int,
-    query_heads: int,
-    kv_heads: int,
-    d: int,
-    tokens: int,
-    capacity: int,
-    splits: int,
-) -> None:
-    """Decode as kv_decode_fp8, in ranges as kv_decode_split."""
-    ranges = batch * query_heads * splits
-    visible = min(tokens, capacity)
-    for part in prange(parts):
-        work = scratch(WORK, np.float32)
-        for at in range(ranges * part // parts, ranges * (part + 1) // parts):
-            each = (visible + splits - 1) // splits
-            begin = at % splits * each
-            end = min(begin + each, visible)
-            if d <= MOST_COLUMNS:
-                cache = _cache_of(at // splits, query_heads, kv_heads, 1, capacity)
-                high, summed = _attend_fp8(
-                    work, q, at // splits, k_cache, v_cache, k_scales, v_scales, scale, cache, d, begin, end
-                )
-                partial_max[at], partial_sum[at] = high, summed
-                partial_result[at * d : at * d + d] = work[:d]
-            else:
-                partial_max[at], partial_sum[at] = NAN, NAN
-                partial_result[at * d : at * d + d] = ZERO
+def kv_decode_fp8_split(parts: int, result: Array, high: Array, summed: Array, q: Array, *more: Any) -> None:
+    """Decode as kv_decode_fp8, in ranges."""
+    k, v, k_scales, v_scales, scale = more[:5]
+    given, sizes = (q, k, v, k_scales, v_scales, scale), more[5:]
+    _each_range(parts, (result, high, summed), sizes, sizes[5], 1, _attend_fp8, given)
 
 
 @inlined
-def _attend_pages(
-    work: Array,
-    q: Array,
-    head: int,
-    k: Array,
-    v: Array,
-    table: Array,
-    scale: Any,
-    query_heads: int,
-    kv_heads: int,
-    d: int,
-    pages: int,
-    begin: int,
-    end: int,
-) -> tuple[Any, Any]:
-    """Attend as _attend, from a page's first token on."""
+def _attend_pages(work: Array, head: int, begin: int, end: int, sizes: tuple[int, ...], given: Any) -> Any:
+    """Attend as _attend, from a page's first token on. The table names the pages of each sequence."""
+    q, k, v, table, scale = given
+    query_heads, kv_heads, d, pages = sizes[1], sizes[2], sizes[3], sizes[5]
     kv_head = head % query_heads // (query_heads // kv_heads)
     work[:d] = ZERO
     high, summed = LOWEST, ZERO
@@ -417,71 +318,20 @@ def _attend_pages(
 
 @parallel
 def kv_decode_paged(
-    parts: int,
-    out: Array,
-    q: Array,
-    k_cache: Array,
-    v_cache: Array,
-    table: Array,
-    scale: Any,
-    batch: int,
-    query_heads: int,
-    kv_heads: int,
-    d: int,
-    tokens: int,
-    pages: int,
+    parts: int, out: Array, q: Array, k: Array, v: Array, table: Array, scale: Any, *sizes: int
 ) -> None:
     """Decode as kv_decode, keys and values lying in pages that the table names."""
-    heads = batch * query_heads
-    end = min(tokens, pages * PAGE)
-    for part in prange(parts):
-        work = scratch(WORK, np.float32)
-        for head in range(heads * part // parts, heads * (part + 1) // parts):
-            summed = ZERO
-            if d <= MOST_COLUMNS:
-                _, summed = _attend_pages(
-                    work, q, head, k_cache, v_cache, table, scale, query_heads, kv_heads, d, pages, 0, end
-                )
-            _store(out, head, work, summed, d)
+    _each_head(parts, out, sizes, sizes[5] * PAGE, _attend_pages, (q, k, v, table, scale))
 
 
 @parallel
 def kv_decode_paged_split(
-    parts: int,
-    partial_result: Array,
-    partial_max: Array,
-    partial_sum: Array,
-    q: Array,
-    k_cache: Array,
-    v_cache: Array,
-    table: Array,
-    scale: Any,
-    batch: int,
-    query_heads: int,
-    kv_heads: int,
-    d: int,
-    tokens: int,
-    pages: int,
-    splits: int,
+    parts: int, result: Array, high: Array, summed: Array, q: Array, k: Array, v: Array, table: Array, *more: Any
 ) -> None:
-    """Decode as kv_decode_paged, in ranges of whole pages as kv_decode_split."""
-    ranges = batch * query_heads * splits
-    visible = min(tokens, pages * PAGE)
-    for part in prange(parts):
-        work = scratch(WORK, np.float32)
-        for at in range(ranges * part // parts, ranges * (part + 1) // parts):
-            each = (visible + splits * PAGE - 1) // (splits * PAGE) * PAGE
-            begin = at % splits * each
-            end = min(begin + each, visible)
-            if d <= MOST_COLUMNS:
-                high, summed = _attend_pages(
-                    work, q, at // splits, k_cache, v_cache, table, scale, query_heads, kv_heads, d, pages, begin, end
-                )
-                partial_max[at], partial_sum[at] = high, summed
-                partial_result[at * d : at * d + d] = work[:d]
-            else:
-                partial_max[at], partial_sum[at] = NAN, NAN
-                partial_result[at * d : at * d + d] = ZERO
+    """Decode as kv_decode_paged, in ranges of whole pages."""
+    scale, sizes = more[0], more[1:]
+    given = (q, k, v, table, scale)
+    _each_range(parts, (result, high, summed), sizes, sizes[5] * PAGE, PAGE, _attend_pages, given)
 
 
 @parallel

@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 
 from pytest_bandwidth.devices.cpu.simd import get, inlined, parallel, put
-from pytest_bandwidth.suite.host_kernels.simd_math import larger
+from pytest_bandwidth.suite.host_kernels.simd_math import in_place, larger
 
 Array = Any
 MOST_OF_INT8, MOST_OF_FP8 = np.float32(127), np.float32(448)
@@ -61,24 +61,25 @@ def scale_of_row(x: Array, start: int, cols: int, most: Any) -> tuple[Any, Any]:
     return high / most, min(most / high, LARGEST_FLOAT)
 
 
+@in_place
+def _quantized(parts: int, codes: Array, scales: Array, x: Array, rows: int, cols: int, most: Any, code: Any) -> None:
+    for part in prange(parts):
+        for row in range(rows * part // parts, rows * (part + 1) // parts):
+            scales[row], factor = scale_of_row(x, row * cols, cols, most)
+            for i in range(row * cols, (row + 1) * cols):
+                codes[i] = code(get(x, i) * factor)
+
+
 @parallel
 def quantize_int8(parts: int, codes: Array, scales: Array, x: Array, rows: int, cols: int) -> None:
     """Write codes of −127 to 127, and a scale for each row."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            scales[row], factor = scale_of_row(x, row * cols, cols, MOST_OF_INT8)
-            for i in range(row * cols, (row + 1) * cols):
-                codes[i] = int8_code(get(x, i) * factor)
+    _quantized(parts, codes, scales, x, rows, cols, MOST_OF_INT8, int8_code)
 
 
 @parallel
 def quantize_fp8(parts: int, codes: Array, scales: Array, x: Array, rows: int, cols: int) -> None:
     """Write codes of e4m3, and a scale for each row."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            scales[row], factor = scale_of_row(x, row * cols, cols, MOST_OF_FP8)
-            for i in range(row * cols, (row + 1) * cols):
-                codes[i] = fp8_code(get(x, i) * factor)
+    _quantized(parts, codes, scales, x, rows, cols, MOST_OF_FP8, fp8_code)
 
 
 @inlined

@@ -6,8 +6,10 @@ Everything here takes a float32 as well as a line of them, so that one formula s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numba
 from llvmlite import ir
 from numba import types
 
@@ -21,6 +23,14 @@ from pytest_bandwidth.devices.cpu.simd import (
 )
 
 _INT64 = ir.IntType(64)
+
+
+def in_place(function: Callable[..., Any]) -> Any:
+    """Compile a helper in the place of its call, so that it may take functions and share a loop over `prange`.
+
+    Such a caller is kept on disk as any other. One that was made around a function would be compiled by each process.
+    """
+    return numba.njit(function, inline="always")
 
 
 def _filled(shape: ir.Type, element: ir.Type, value: float) -> ir.Constant:
@@ -63,15 +73,16 @@ def where_above(_typing_context: Any, x: Any, _limit: Any, _then: Any, _otherwis
 
 @typed_intrinsic
 def like(_typing_context: Any, x: Any, scalar: Any) -> Any:
-    """Return like(x, scalar): the scalar as float32, as often as x has lanes."""
+    """Return like(x, scalar): the scalar in the type of x, as often as that has lanes."""
+    element = x.element if isinstance(x, SimdVector) else x
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        number = context.cast(builder, args[1], signature.args[1], types.float32)
+        number = context.cast(builder, args[1], signature.args[1], element)
         if not isinstance(signature.return_type, SimdVector):
             return number
         return repeated(builder, number, context.get_value_type(signature.return_type))
 
-    return (x if isinstance(x, SimdVector) else types.float32)(x, scalar), generate
+    return x(x, scalar), generate
 
 
 @typed_intrinsic
@@ -86,28 +97,23 @@ def _nearest(_typing_context: Any, x: Any) -> Any:
     return x(x), generate
 
 
-@typed_intrinsic
-def _times_power_of_two(_typing_context: Any, x: Any, _exponent: Any) -> Any:
-    """Return x · 2ⁿ for a whole number n given as float32; neither x nor the result is subnormal or infinite."""
+def _with_bits(shift: int, join: str) -> Any:
+    """Return an intrinsic that joins x's bits with those of a whole number, given as float32, shifted to the left."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        whole = _shaped(args[0].type, INT32)
-        exponent = builder.shl(builder.fptosi(args[1], whole), _filled(whole, INT32, 23))
-        return builder.bitcast(builder.add(builder.bitcast(args[0], whole), exponent), args[0].type)
+    @typed_intrinsic
+    def joined(_typing_context: Any, x: Any, _number: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            whole = _shaped(args[0].type, INT32)
+            bits = builder.shl(builder.fptosi(args[1], whole), _filled(whole, INT32, shift))
+            return builder.bitcast(getattr(builder, join)(builder.bitcast(args[0], whole), bits), args[0].type)
 
-    return x(x, x), generate
+        return x(x, x), generate
+
+    return joined
 
 
-@typed_intrinsic
-def _negated_if_odd(_typing_context: Any, x: Any, _n: Any) -> Any:
-    """Return −x where the whole number n, given as float32, is odd."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        whole = _shaped(args[0].type, INT32)
-        sign = builder.shl(builder.fptosi(args[1], whole), _filled(whole, INT32, 31))
-        return builder.bitcast(builder.xor(builder.bitcast(args[0], whole), sign), args[0].type)
-
-    return x(x, x), generate
+# x · 2ⁿ, where neither x nor the result is subnormal or infinite; and −x where n is odd.
+_times_power_of_two, _negated_if_odd = _with_bits(23, "add"), _with_bits(31, "xor")
 
 
 @inlined

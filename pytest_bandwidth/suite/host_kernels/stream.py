@@ -30,6 +30,7 @@ from pytest_bandwidth.devices.cpu.streams import add, copy, read, sum_of, write
 from pytest_bandwidth.suite.host_kernels.simd_math import (
     cosine,
     exponential,
+    in_place,
     like,
     uniform,
     uniform_of_four,
@@ -40,36 +41,43 @@ __all__ = ["add", "copy", "dot", "read", "scale", "sum_all", "triad", "write"]
 Array = Any
 
 
-@parallel
-def scale(parts: int, out: Array, x: Array, scalar: Any, n: int) -> None:
-    """Write out[i] = scalar · x[i]."""
+@in_place
+def each_line(parts: int, out: Array, n: int, formula: Any, given: Any) -> None:
+    """Write out[i] = formula(take, i, given). `take` gets a line of an array, and at the ends a single element."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
-        factor = spread(scalar)
         for line in range(lines * part // parts, lines * (part + 1) // parts):
             i = head + line * lanes
-            stream(out, i, factor * load(x, i))
+            stream(out, i, formula(load, i, given))
         fence()
     for k in range(n - lines * lanes):
         i = outside(k, head, lines * lanes)
-        put(out, i, scalar * get(x, i))
+        put(out, i, formula(get, i, given))
+
+
+@in_place
+def _scaled(take: Any, i: int, given: Any) -> Any:
+    x, scalar = given
+    return like(take(x, i), scalar) * take(x, i)
+
+
+@parallel
+def scale(parts: int, out: Array, x: Array, scalar: Any, n: int) -> None:
+    """Write out[i] = scalar · x[i]."""
+    each_line(parts, out, n, _scaled, (x, scalar))
+
+
+@in_place
+def _triad(take: Any, i: int, given: Any) -> Any:
+    x, y, scalar = given
+    return take(x, i) + like(take(y, i), scalar) * take(y, i)
 
 
 @parallel
 def triad(parts: int, out: Array, x: Array, y: Array, scalar: Any, n: int) -> None:
     """Write out[i] = x[i] + scalar · y[i]."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        factor = spread(scalar)
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            stream(out, i, load(x, i) + factor * load(y, i))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        put(out, i, get(x, i) + scalar * get(y, i))
+    each_line(parts, out, n, _triad, (x, y, scalar))
 
 
 @inlined
@@ -133,154 +141,114 @@ def _dropped_out(x: Any, probability: Any, number: Any) -> Any:
     return where_above(like(x, probability), number, like(x, 0.0), kept)
 
 
+@in_place
+def _biased(take: Any, i: int, given: Any) -> Any:
+    x, bias = given
+    return take(x, i) + like(take(x, i), bias)
+
+
 @parallel
 def bias(parts: int, out: Array, x: Array, bias: Any, n: int) -> None:
     """Write out[i] = x[i] + bias."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        added = spread(bias)
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            stream(out, i, load(x, i) + added)
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        put(out, i, get(x, i) + bias)
+    each_line(parts, out, n, _biased, (x, bias))
+
+
+@in_place
+def _relu(take: Any, i: int, x: Array) -> Any:
+    return _rectified(take(x, i))
 
 
 @parallel
 def relu(parts: int, out: Array, x: Array, n: int) -> None:
     """Write out[i] = x[i] where that is positive, else 0."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            stream(out, i, _rectified(load(x, i)))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        put(out, i, _rectified(get(x, i)))
+    each_line(parts, out, n, _relu, x)
+
+
+@in_place
+def _dropout(take: Any, i: int, given: Any) -> Any:
+    x, probability, seed = given
+    return _dropped_out(take(x, i), probability, uniform(take(x, i), seed, i))
 
 
 @parallel
 def dropout(parts: int, out: Array, x: Array, probability: Any, seed: Any, n: int) -> None:
     """Write out[i] = x[i] ÷ (1 − probability), or 0 with that probability."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            values = load(x, i)
-            stream(out, i, _dropped_out(values, probability, uniform(values, seed, i)))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        one = get(x, i)
-        put(out, i, _dropped_out(one, probability, uniform(one, seed, i)))
+    each_line(parts, out, n, _dropout, (x, probability, seed))
+
+
+@in_place
+def _chain(take: Any, i: int, given: Any) -> Any:
+    x, bias, probability, seed = given
+    kept = _rectified(take(x, i) + like(take(x, i), bias))
+    return _dropped_out(kept, probability, uniform(kept, seed, i))
 
 
 @parallel
 def bias_relu_dropout(parts: int, out: Array, x: Array, bias: Any, probability: Any, seed: Any, n: int) -> None:
     """Do the three above in one pass."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        added = spread(bias)
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            kept = _rectified(load(x, i) + added)
-            stream(out, i, _dropped_out(kept, probability, uniform(kept, seed, i)))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        one = _rectified(get(x, i) + bias)
-        put(out, i, _dropped_out(one, probability, uniform(one, seed, i)))
+    each_line(parts, out, n, _chain, (x, bias, probability, seed))
+
+
+@in_place
+def _chain_of_four(take: Any, i: int, given: Any) -> Any:
+    x, bias, probability, seed = given
+    kept = _rectified(take(x, i) + like(take(x, i), bias))
+    return _dropped_out(kept, probability, uniform_of_four(kept, seed, i))
 
 
 @parallel
 def bias_relu_dropout_of_four(parts: int, out: Array, x: Array, bias: Any, probability: Any, seed: Any, n: int) -> None:
     """Do the same with one hash for four neighbours."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        added = spread(bias)
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            kept = _rectified(load(x, i) + added)
-            stream(out, i, _dropped_out(kept, probability, uniform_of_four(kept, seed, i)))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        one = _rectified(get(x, i) + bias)
-        put(out, i, _dropped_out(one, probability, uniform_of_four(one, seed, i)))
+    each_line(parts, out, n, _chain_of_four, (x, bias, probability, seed))
 
 
-@inlined
-def _gated(gate: Any, up: Any) -> Any:
+@in_place
+def _gated(take: Any, i: int, given: Any) -> Any:
+    gate, up = take(given[0], i), take(given[1], i)
     return gate / (like(gate, 1.0) + exponential(like(gate, 0.0) - gate)) * up
 
 
 @parallel
 def swiglu(parts: int, out: Array, gate: Array, up: Array, n: int) -> None:
     """Write out[i] = gate[i] ÷ (1 + exp(−gate[i])) · up[i]."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            stream(out, i, _gated(load(gate, i), load(up, i)))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        put(out, i, _gated(get(gate, i), get(up, i)))
+    each_line(parts, out, n, _gated, (gate, up))
+
+
+@in_place
+def _cos(take: Any, i: int, x: Array) -> Any:
+    return cosine(take(x, i))
 
 
 @parallel
 def cos(parts: int, out: Array, x: Array, n: int) -> None:
     """Write out[i] = cos x[i]."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            stream(out, i, cosine(load(x, i)))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        put(out, i, cosine(get(x, i)))
+    each_line(parts, out, n, _cos, x)
+
+
+@in_place
+def _cos_cos(take: Any, i: int, x: Array) -> Any:
+    return cosine(cosine(take(x, i)))
 
 
 @parallel
 def cos_cos(parts: int, out: Array, x: Array, n: int) -> None:
     """Write out[i] = cos cos x[i]."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            stream(out, i, cosine(cosine(load(x, i))))
-        fence()
-    for k in range(n - lines * lanes):
-        i = outside(k, head, lines * lanes)
-        put(out, i, cosine(cosine(get(x, i))))
+    each_line(parts, out, n, _cos_cos, x)
 
 
-@parallel
-def intensity_fma(parts: int, out: Array, x: Array, factor: Any, addend: Any, repeats: int, n: int) -> None:
-    """Write out[i] = x[i] after `repeats` times x·factor + addend."""
+@in_place
+def _sweep(parts: int, out: Array, x: Array, repeats: int, n: int, step: Any, given: Any) -> None:
+    """Write out[i] = x[i] after `repeats` steps."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     fours = lines // 4
     for part in prange(parts):
-        f, a = spread(factor), spread(addend)
         for four in range(fours * part // parts, fours * (part + 1) // parts):
             i = head + four * 4 * lanes
             # Four chains at once: each step of one waits for the step before, and others fill that time.
             x0, x1, x2, x3 = load(x, i), load(x, i + lanes), load(x, i + 2 * lanes), load(x, i + 3 * lanes)
             for _ in range(repeats):
-                x0, x1, x2, x3 = x0 * f + a, x1 * f + a, x2 * f + a, x3 * f + a
+                x0, x1, x2, x3 = step(x0, given), step(x1, given), step(x2, given), step(x3, given)
             stream(out, i, x0)
             stream(out, i + lanes, x1)
             stream(out, i + 2 * lanes, x2)
@@ -290,31 +258,27 @@ def intensity_fma(parts: int, out: Array, x: Array, factor: Any, addend: Any, re
         i = outside(k, head, fours * 4 * lanes)
         one = get(x, i)
         for _ in range(repeats):
-            one = one * factor + addend
+            one = step(one, given)
         put(out, i, one)
+
+
+@in_place
+def _multiplied_and_added(x: Any, given: Any) -> Any:
+    return x * like(x, given[0]) + like(x, given[1])
+
+
+@parallel
+def intensity_fma(parts: int, out: Array, x: Array, factor: Any, addend: Any, repeats: int, n: int) -> None:
+    """Write out[i] = x[i] after `repeats` times x·factor + addend."""
+    _sweep(parts, out, x, repeats, n, _multiplied_and_added, (factor, addend))
+
+
+@in_place
+def _added(x: Any, addend: Any) -> Any:
+    return x + like(x, addend)
 
 
 @parallel
 def intensity_add(parts: int, out: Array, x: Array, addend: Any, repeats: int, n: int) -> None:
     """Write out[i] = x[i] after `repeats` times x + addend."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    fours = lines // 4
-    for part in prange(parts):
-        a = spread(addend)
-        for four in range(fours * part // parts, fours * (part + 1) // parts):
-            i = head + four * 4 * lanes
-            x0, x1, x2, x3 = load(x, i), load(x, i + lanes), load(x, i + 2 * lanes), load(x, i + 3 * lanes)
-            for _ in range(repeats):
-                x0, x1, x2, x3 = x0 + a, x1 + a, x2 + a, x3 + a
-            stream(out, i, x0)
-            stream(out, i + lanes, x1)
-            stream(out, i + 2 * lanes, x2)
-            stream(out, i + 3 * lanes, x3)
-        fence()
-    for k in range(n - fours * 4 * lanes):
-        i = outside(k, head, fours * 4 * lanes)
-        one = get(x, i)
-        for _ in range(repeats):
-            one = one + addend
-        put(out, i, one)
+    _sweep(parts, out, x, repeats, n, _added, addend)
