@@ -55,23 +55,9 @@ CACHED_DTYPES = frozenset({"float32", "float16"})
 NOT_QUICK_OPERATIONS = frozenset({"q4_0_gemm", "intensity_add", "strided_write", "nhwc_to_nchw"})
 QUICK_HALF = frozenset(
     {
-        "copy-wide",
-        "copy-plain",
-        "triad-wide",
-        "triad-plain",
-        "softmax-registers",
-        "softmax-staged",
-        "gemm-blocked",
-        "gemm-library",
-        "gemm-pipelined",
-        "gemm_int8-pipelined",
-        "gemv-wide",
-        "q4_0_gemv-planar",
-        "attention-flash2",
-        "kv_append-wide",
-        "kv_append-plain",
-        "kv_decode-grouped",
-        "kv_decode-split",
+        *("copy-wide", "copy-plain", "triad-wide", "triad-plain", "softmax-registers", "softmax-staged"),
+        *("gemm-blocked", "gemm-library", "gemm-pipelined", "gemm_int8-pipelined", "gemv-wide", "q4_0_gemv-planar"),
+        *("attention-flash2", "kv_append-wide", "kv_append-plain", "kv_decode-grouped", "kv_decode-split"),
     }
 )
 # A host converts halves by instructions, so their rows there tell of little but that: streams and one reduction do.

@@ -41,11 +41,12 @@ EMBEDDED = (64, 128, 256)
 ROWS_AHEAD, WARP = 4, 32
 
 
-def _strided_case(side: str, arrays: Arrays, dtype: str, n: int, stride: int) -> Case:
-    """Read every stride-th element (strided_read), or write it (strided_write).
+def _strided_case(name: str, arrays: Arrays, dtype: str, n: int, stride: int) -> Case:
+    """Read every stride-th element (strided_read; broadcast where it is 0), or write it (strided_write).
 
     The rest of `out` keeps its poison.
     """
+    side = "write" if name == "strided_write" else "read"
     spread, packed = (n - 1) * stride + 1 if n else 0, n
     lengths = (spread, packed) if side == "read" else (packed, spread)
     source, out = centred(arrays, lengths[0], dtype), arrays.empty(lengths[1], dtype)
@@ -60,28 +61,22 @@ def _strided_case(side: str, arrays: Arrays, dtype: str, n: int, stride: int) ->
 
     # Bytes, not arrays: of one of the two only some are touched.
     touched: dict[str, Any] = {"reads": (moved.bytes_read,), "writes": (moved.bytes_written,)}
-    name = f"strided_{side}_{SUFFIX[dtype]}"
-    return one_launch("access.cu", name, line(n), {"out": out}, (source,), (stride, n), moved, reference, **touched)
+    kernel = f"strided_{side}_{SUFFIX[dtype]}"
+    return one_launch("access.cu", kernel, line(n), {"out": out}, (source,), (stride, n), moved, reference, **touched)
 
 
-def _strided(side: str) -> Operation:
+def _strided(name: str, strides: tuple[int, ...]) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        return _strided_case(side, arrays, dtype, sizes["n"], sizes["stride"])
+        return _strided_case(name, arrays, dtype, sizes["n"], sizes.get("stride", 0))
 
     def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
-        of_each = (target_bytes // (bytes_per_element(dtype) * (stride + 1)) for stride in STRIDES)
-        return sizes_of("n stride", *((max(n, 1), stride) for n, stride in zip(of_each, STRIDES, strict=True)))
+        of_each = (target_bytes // (bytes_per_element(dtype) * (stride + 1)) for stride in strides)
+        return sizes_of("n stride", *((max(n, 1), stride) for n, stride in zip(of_each, strides, strict=True)))
 
     small = sizes_of("n stride", *((n, stride) for n in LENGTHS for stride in (1, 2, 33)))
-    return Operation(f"strided_{side}", "plain", FLOATS, prepare, shapes, small)
-
-
-def _broadcast() -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        return _strided_case("read", arrays, dtype, sizes["n"], 0)
-
-    shapes = shapes_by("n", bytes_per_element)
-    return Operation("broadcast", "plain", FLOATS, prepare, shapes, sizes_of("n", *LENGTHS))
+    if not strides:  # every element is the first one
+        return Operation(name, "plain", FLOATS, prepare, shapes_by("n", bytes_per_element), sizes_of("n", *LENGTHS))
+    return Operation(name, "plain", FLOATS, prepare, shapes, small)
 
 
 def _misaligned() -> Operation:
@@ -208,34 +203,26 @@ def _host_array(xp: Any, n: int, dtype: str, *, pinned: bool) -> Any:
     return np.frombuffer(memory, dtype, n)
 
 
-def _host_to_device(*, pinned: bool) -> Operation:
+def _with_host(name: str, *, pinned: bool) -> Operation:
+    """Copy from the host, or to it, and count what the device's memory sees of that."""
+
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n, xp = sizes["n"], arrays.xp
-        host, out = _host_array(xp, n, dtype, pinned=pinned), arrays.empty(n, dtype)
-        host[...] = on_host(centred(arrays, n, dtype))
+        host, source = _host_array(xp, n, dtype, pinned=pinned), centred(arrays, n, dtype)
+        if name == "device_to_host":
 
-        def call() -> None:
+            def copy_back() -> None:
+                source.get(out=host, stream=xp.cuda.get_current_stream(), blocking=False)
+
+            return case_of((copy_back,), traffic.read(n, dtype), {"host": host}, (source,), lambda sent: sent)
+        host[...], out = on_host(source), arrays.empty(n, dtype)
+
+        def copy_over() -> None:
             out.set(host, stream=xp.cuda.get_current_stream())
 
-        # As the device's memory sees it.
-        moved = traffic.write(n, dtype)
-        return case_of((call,), moved, {"out": out}, (host,), lambda sent: sent)
+        return case_of((copy_over,), traffic.write(n, dtype), {"out": out}, (host,), lambda sent: sent)
 
-    return _link("host_to_device", "pinned" if pinned else "pageable", prepare)
-
-
-def _device_to_host(*, pinned: bool) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n, xp = sizes["n"], arrays.xp
-        source, host = centred(arrays, n, dtype), _host_array(xp, n, dtype, pinned=pinned)
-
-        def call() -> None:
-            source.get(out=host, stream=xp.cuda.get_current_stream(), blocking=False)
-
-        moved = traffic.read(n, dtype)
-        return case_of((call,), moved, {"host": host}, (source,), lambda sent: sent)
-
-    return _link("device_to_host", "pinned" if pinned else "pageable", prepare)
+    return _link(name, "pinned" if pinned else "pageable", prepare)
 
 
 def _peer_to_peer() -> Operation:
@@ -268,10 +255,10 @@ def _link(name: str, version: str, prepare: Any) -> Operation:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    _strided("read"),
-    _strided("write"),
+    _strided("strided_read", STRIDES),
+    _strided("strided_write", STRIDES),
     _misaligned(),
-    _broadcast(),
+    _strided("broadcast", ()),
     _gather("int32"),
     _gather("int64"),
     _embedding("wide"),
@@ -283,7 +270,6 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 COPIES: tuple[Operation, ...] = (
     _within(),
-    *(_host_to_device(pinned=pinned) for pinned in (True, False)),
-    *(_device_to_host(pinned=pinned) for pinned in (True, False)),
+    *(_with_host(way, pinned=pinned) for way in ("host_to_device", "device_to_host") for pinned in (True, False)),
     _peer_to_peer(),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from pytest_bandwidth.suite.operations.model import (
     ON_TENSOR_CORES,
     ROUNDING,
     SUFFIX,
-    WIDE_SUFFIX,
     Arrays,
     Case,
     KernelStep,
@@ -34,8 +34,9 @@ from pytest_bandwidth.suite.operations.model import (
     scalar,
     shapes_by,
     sizes_of,
+    suffix_of,
     tiled,
-    with_bfloat16,
+    versions,
 )
 
 TILE = 32
@@ -77,34 +78,20 @@ def _standard(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
     return case_of(steps, moved, {"o": o}, (q, k, v), references.attention, tolerance)
 
 
-def _flash(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-    return _one_flash(arrays, dtype, sizes, "attention_flash", TILE, BLOCK, rounded_weights=False)
-
-
-def _flash2(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-    head = 64 if sizes["d"] <= 64 else 128
-    # Halves: their weights are halves for the second product, which is about what rounded scores do.
-    queries, block, rounded = (128, BLOCK, True) if dtype != "float32" else (64 * 64 // head, (32, 2), False)
-    return _one_flash(arrays, dtype, sizes, f"attention_flash2_{head}", queries, block, rounded_weights=rounded)
-
-
-def _one_flash(
-    arrays: Arrays,
-    dtype: str,
-    sizes: Sizes,
-    kernel: str,
-    queries: int,
-    block: tuple[int, int],
-    *,
-    rounded_weights: bool,
-) -> Case:
+def _flash(arrays: Arrays, dtype: str, sizes: Sizes, *, second: bool = False) -> Case:
     """Return the case of one launch: a block for each tile of so many queries (x) and each head (y)."""
     batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
+    kernel, queries, block, rounded = "attention_flash", TILE, BLOCK, False
+    if second:
+        head = 64 if d <= 64 else 128
+        # Halves: their weights are halves for the second product, which is about what rounded scores do.
+        queries, block, rounded = (128, BLOCK, True) if dtype != "float32" else (64 * 64 // head, (32, 2), False)
+        kernel = f"attention_flash2_{head}"
     inputs, o = _queries_keys_values(arrays, dtype, shape), arrays.empty(shape, dtype)
     scalars, geometry = (_inverse_root(d), batch * heads, n, d), tiled(batch * heads, n, (1, queries), block)
     moved = traffic.attention_flash(batch, heads, n, d, dtype, query_tile=queries)
     given = (f"{kernel}_{SUFFIX[dtype]}", geometry, {"o": o}, inputs, scalars, moved, references.attention)
-    return one_launch("attention.cu", *given, _tolerance(dtype, rounded_weights=rounded_weights))
+    return one_launch("attention.cu", *given, _tolerance(dtype, rounded_weights=rounded))
 
 
 def _queries_keys_values(arrays: Arrays, dtype: str, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
@@ -113,87 +100,63 @@ def _queries_keys_values(arrays: Arrays, dtype: str, shape: tuple[int, ...]) -> 
 
 
 def _attention(version: str) -> Operation:
-    prepare = {"standard": _standard, "flash": _flash, "flash2": _flash2}[version]
+    prepare = _standard if version == "standard" else partial(_flash, second=version == "flash2")
     # Past a tile of queries and two of keys, with rows of whole 16 bytes and without.
     more = sizes_of("batch heads n d", (1, 1, 140, 40), (1, 1, 67, 100), (1, 2, 130, 128))
     small, computes = (SMALL + more, ON_TENSOR_CORES) if version == "flash2" else (SMALL, {})
     return Operation("attention", version, FLOATS, prepare, lambda *_: ATTENTION_SHAPES, small, computes=computes)
 
 
-def _append(version: str) -> Operation:
+def _append(version: str, *, in_8_bits: bool = False) -> Operation:
+    """Copy new keys and values behind those of a cache, or quantise them to its codes of 8 bits."""
+    name = "kv_append_fp8" if in_8_bits else "kv_append"
+
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        batch, heads, tokens, d = (sizes[name] for name in ("batch", "kv_heads", "tokens", "d"))
+        batch, heads, tokens, d = (sizes[size] for size in ("batch", "kv_heads", "tokens", "d"))
         position, capacity = sizes["position"], sizes["position"] + tokens + 1
-        new = tuple(centred(arrays, (batch, heads, tokens, d), dtype) for _ in range(2))
-        caches = {name: arrays.empty((batch, heads, capacity, d), dtype) for name in ("k_cache", "v_cache")}
-        moved = traffic.kv_cache_append(batch, tokens, heads, d, dtype)
+        new = tuple(centred(arrays, (batch, heads, tokens, d), dtype, SPREAD if in_8_bits else 1) for _ in range(2))
+        cache, held = (batch, heads, capacity, d), "uint8" if in_8_bits else dtype
+        results = {f"{one}_cache": arrays.empty(cache, held) for one in "kv"}
+        of_head_bytes = d * bytes_per_element(dtype)
+        if in_8_bits:
+            results |= {f"{one}_scales": arrays.empty(cache[:-1], "float32") for one in "kv"}
+            in_registers = version == "wide" and of_head_bytes % 16 == 0 and of_head_bytes <= 512
+            moved = traffic.quantize_rows(2 * batch * heads * tokens, d, dtype, row_reads=1 if in_registers else 2)
+            # Along x the lanes of a head's new tokens, a power of two each.
+            along_x, threads = max(tokens << max(ceil_div(of_head_bytes, 16) - 1, 0).bit_length(), 1), 32
+        else:
+            moved = traffic.kv_cache_append(batch, tokens, heads, d, dtype)
+            # Along x 16 bytes of a head's new tokens.
+            along_x, threads = ceil_div(tokens * of_head_bytes, 16), d
 
         def reference(*added: Any) -> Any:
             # The caches' other tokens have to stay what they were: poisoned.
-            untouched = np.full((batch, heads, capacity, d), np.nan)
-            return tuple(references.kv_append(untouched, one, position) for one in added)
-
-        name, geometry = f"kv_append_{SUFFIX[dtype]}", line(batch * heads * tokens * d)
-        if version == "wide":
-            # Along x 16 bytes of a head's new tokens, along y heads: of one token there are few of the first.
-            name, chunks = f"kv_append_{WIDE_SUFFIX[dtype]}", ceil_div(tokens * d * bytes_per_element(dtype), 16)
-            of_head = 16 if chunks <= 16 else 256
-            geometry = tiled(batch * heads, chunks, (256 // of_head, of_head), (of_head, 256 // of_head))
-        given, written = (caches, new, (position, batch, heads, tokens, d, capacity)), (moved.bytes_written,)
-        return one_launch("kvcache.cu", name, geometry, *given, moved, reference, writes=written)
-
-    one_token = {"batch": 1, "kv_heads": 8, "d": 128}
-    shapes = shapes_by(
-        "tokens", lambda dtype: traffic.kv_cache_append(1, 1, 8, 128, dtype).bytes_moved, **one_token, position=17
-    )
-    small = sizes_of(
-        "batch kv_heads tokens d position", (0, 1, 1, 8, 0), (1, 1, 0, 8, 3), (1, 1, 1, 1, 0), (2, 3, 5, 33, 7)
-    )
-    if version == "wide":
-        small += sizes_of("batch kv_heads tokens d position", (3, 7, 1, 128, 5), (1, 3, 37, 72, 1))
-    return Operation("kv_append", version, FLOATS, prepare, shapes, small)
-
-
-def _append_fp8(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        batch, heads, tokens, d = (sizes[name] for name in ("batch", "kv_heads", "tokens", "d"))
-        position, capacity = sizes["position"], sizes["position"] + tokens + 1
-        new = tuple(centred(arrays, (batch, heads, tokens, d), dtype, SPREAD) for _ in range(2))
-        caches = {name: arrays.empty((batch, heads, capacity, d), "uint8") for name in ("k_cache", "v_cache")}
-        scales = {name: arrays.empty((batch, heads, capacity), "float32") for name in ("k_scales", "v_scales")}
-        chunks = ceil_div(d * bytes_per_element(dtype), 16)
-        in_registers = version == "wide" and d * bytes_per_element(dtype) % 16 == 0 and chunks <= 32
-        moved = traffic.quantize_rows(2 * batch * heads * tokens, d, dtype, row_reads=1 if in_registers else 2)
-
-        def reference(*added: Any) -> Any:
-            # The caches' other tokens have to stay what they were: poisoned.
-            rows = (2, batch, heads, capacity)
-            codes, factors = np.full((*rows, d), 255, np.uint8), np.full(rows, np.nan)
+            codes = np.full((2, *cache), 255, np.uint8) if in_8_bits else np.full((2, *cache), np.nan)
+            factors = np.full((2, *cache[:-1]), np.nan)
             for i, one in enumerate(added):
-                quantized = references.quantize_rows(one.reshape(-1, d), "fp8")
-                for whole, found in zip((codes, factors), quantized, strict=True):
+                found = references.quantize_rows(one.reshape(-1, d), "fp8") if in_8_bits else (one,)
+                for whole, part in zip((codes, factors), found, strict=False):
                     within = whole[i, :, :, position : position + tokens]
-                    within[...] = found.reshape(within.shape)
-            return *codes, *factors
+                    within[...] = part.reshape(within.shape)
+            return (*codes, *factors) if in_8_bits else (*codes,)
 
-        name, geometry = f"kv_append_fp8_{SUFFIX[dtype]}", line(batch * heads * tokens * 32)
+        kernel, geometry = f"{name}_{suffix_of(version, dtype)}", line(batch * heads * tokens * threads)
         if version == "wide":
-            # Along x the lanes of a head's new tokens, a power of two each; along y heads, as of `kv_append`.
-            lanes = max(tokens << max(chunks - 1, 0).bit_length(), 1)
-            of_head = 16 if lanes <= 16 else 32 if lanes <= 32 else 256
-            name = f"kv_append_fp8_{WIDE_SUFFIX[dtype]}"
-            geometry = tiled(batch * heads, lanes, (256 // of_head, of_head), (of_head, 256 // of_head))
-        given = (caches | scales, new, (position, batch, heads, tokens, d, capacity))
-        return one_launch("kvcache.cu", name, geometry, *given, moved, reference, writes=(moved.bytes_written,))
+            # Along y heads: of one token there is little along x.
+            of_head = 16 if along_x <= 16 else 32 if in_8_bits and along_x <= 32 else 256
+            geometry = tiled(batch * heads, along_x, (256 // of_head, of_head), (of_head, 256 // of_head))
+        given, written = (results, new, (position, batch, heads, tokens, d, capacity)), (moved.bytes_written,)
+        return one_launch("kvcache.cu", kernel, geometry, *given, moved, reference, writes=written)
 
-    shapes = shapes_by(
-        "tokens", lambda dtype: 2 * 8 * (128 * bytes_per_element(dtype) + 132), batch=1, kv_heads=8, d=128, position=17
-    )
-    small = sizes_of(
-        "batch kv_heads tokens d position",
-        *((0, 1, 1, 8, 0), (1, 1, 0, 8, 3), (1, 1, 1, 1, 0), (2, 3, 5, 33, 7), (3, 7, 1, 128, 5), (1, 3, 37, 72, 1)),
-    )
-    return Operation("kv_append_fp8", version, FLOATS, prepare, shapes, small)
+    def bytes_of_token(dtype: str) -> int:
+        of_head = 128 * bytes_per_element(dtype)
+        return 2 * 8 * (of_head + (132 if in_8_bits else of_head))
+
+    shapes = shapes_by("tokens", bytes_of_token, batch=1, kv_heads=8, d=128, position=17)
+    small = [(0, 1, 1, 8, 0), (1, 1, 0, 8, 3), (1, 1, 1, 1, 0), (2, 3, 5, 33, 7)]
+    if in_8_bits or version == "wide":
+        small += [(3, 7, 1, 128, 5), (1, 3, 37, 72, 1)]
+    return Operation(name, version, FLOATS, prepare, shapes, sizes_of("batch kv_heads tokens d position", *small))
 
 
 # By version: blocks for each head, or for each group of heads, that share keys and values.
@@ -287,18 +250,11 @@ def _codes_and_scales(arrays: Arrays, cache: tuple[int, ...]) -> tuple[Any, Any,
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    *with_bfloat16(_attention("flash2")),
-    _attention("standard"),
-    _attention("flash"),
+    *versions(_attention, "flash2", "standard", "flash"),
     _append("wide"),
     _append("plain"),
-    *with_bfloat16(_decode("grouped")),
-    _decode("plain"),
-    _decode("split"),
-    *with_bfloat16(_append_fp8("wide")),
-    _append_fp8("plain"),
-    *with_bfloat16(_decode("grouped", in_8_bits=True)),
-    _decode("plain", in_8_bits=True),
-    *with_bfloat16(_decode("grouped", paged=True)),
-    _decode("plain", paged=True),
+    *versions(_decode, "grouped", "plain", "split"),
+    *versions(_append, "wide", "plain", in_8_bits=True),
+    *versions(_decode, "grouped", "plain", in_8_bits=True),
+    *versions(_decode, "grouped", "plain", paged=True),
 )

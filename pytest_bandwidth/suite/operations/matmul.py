@@ -37,6 +37,7 @@ from pytest_bandwidth.suite.operations.model import (
     suffix_of,
     tiled,
     vector_shapes,
+    versions,
     with_bfloat16,
 )
 
@@ -296,10 +297,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *(_gemm(version) for version in ("naive", "tiled", "blocked")),
     _library_gemm(("float32",), "cuda", "cpu"),
     _library_gemm(("float16",), "cuda"),
-    *with_bfloat16(_gemv("wide")),
-    _gemv("plain"),
-    *with_bfloat16(_gemm_int8("pipelined")),
-    _gemm_int8("plain"),
+    *versions(_gemv, "wide", "plain"),
+    *versions(_gemm_int8, "pipelined", "plain"),
     _q4_0_dequantize("wide"),
     _q4_0_dequantize("plain"),
     _q4_0_planar("gemv"),

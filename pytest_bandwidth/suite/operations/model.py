@@ -115,6 +115,11 @@ def with_bfloat16(operation: Operation) -> tuple[Operation, Operation]:
     return operation, replace(operation, dtypes=("bfloat16",), devices=operation.devices - {"cpu"})
 
 
+def versions(make: Callable[..., Operation], best: str, *others: str, **how: Any) -> tuple[Operation, ...]:
+    """Return the versions of an operation: the one to copy first, with its twin for bfloat16."""
+    return (*with_bfloat16(make(version=best, **how)), *(make(version=version, **how) for version in others))
+
+
 # Half the distance between neighbouring values, relative to them (IEEE 754).
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 # What the kernels compute each type in.

@@ -216,13 +216,6 @@ def attention(q: Array, k: Array, v: Array) -> Float64:
     return np.asarray(softmax(scores) @ wide(v), np.float64)
 
 
-def kv_append(cache: Array, new: Array, position: int) -> Array:
-    """Return the cache (batch, heads, capacity, d) with new tokens (batch, heads, tokens, d) from `position` on."""
-    appended: Array = cache.copy()
-    appended[:, :, position : position + new.shape[2]] = new
-    return appended
-
-
 def kv_decode(q: Array, k_cache: Array, v_cache: Array, tokens: int) -> Float64:
     """Return q's (batch, query_heads, d) attention to `tokens` of the caches (batch, kv_heads, capacity, d).
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
+from pytest_bandwidth.domain.traffic import bytes_per_element
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
@@ -33,7 +34,7 @@ from pytest_bandwidth.suite.operations.model import (
     shapes_by,
     sizes_of,
     suffix_of,
-    with_bfloat16,
+    versions,
 )
 
 THREADS = 256
@@ -63,45 +64,36 @@ def _registers(rows: int, cols: int, dtype: str, matrices: int = 1) -> tuple[Geo
     return blocks(rows, threads), row_bytes % 16 == 0 and row_bytes <= threads * held
 
 
-def _softmax(version: str) -> Operation:
+def _normalised(name: str, version: str) -> Operation:
+    """Normalise rows by softmax, or as a layer norm: in as many passes over a row as the version has."""
+    is_softmax = name == "softmax"
+
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = sizes["rows"], sizes["cols"]
-        source, out = centred(arrays, (rows, cols), dtype, SPREAD), arrays.empty((rows, cols), dtype)
-        moved = traffic.softmax(rows, cols, dtype, row_reads=LOADS_OF_EACH_ELEMENT[version])
-        if version == "staged":
-            moved = _read_again(moved, rows, cols, dtype, times=1)
-        # exp of a float at −16 has a relative error of 16 roundings, and the sum about as many again.
-        tolerance = rounding(dtype, absolute=1e-7, roundings=64 if dtype == "float32" else 2)
-        name, geometry = f"softmax_{version}_{SUFFIX[dtype]}", blocks(rows, THREADS)
+        rows, cols = shape = (sizes["rows"], sizes["cols"])
+        geometry, row_reads, model = blocks(rows, THREADS), LOADS_OF_EACH_ELEMENT[version], traffic.layer_norm
         if version == "registers":
             geometry, held = _registers(rows, cols, dtype)
-            moved = moved if held else traffic.softmax(rows, cols, dtype, row_reads=LOADS_OF_EACH_ELEMENT["online"])
-        given = ({"out": out}, (source,), (rows, cols))
-        return one_launch("softmax.cu", name, geometry, *given, moved, references.softmax, tolerance)
-
-    return Operation("softmax", version, FLOATS, prepare, TWO_PASSES, SMALL_OF.get(version, SMALL))
-
-
-def _layer_norm(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = sizes["rows"], sizes["cols"]
-        source, out = centred(arrays, (rows, cols), dtype), arrays.empty((rows, cols), dtype)
-        inputs = (source, arrays.random(cols, dtype), centred(arrays, cols, dtype))
-        moved = traffic.layer_norm(rows, cols, dtype, row_reads=LOADS_OF_EACH_ELEMENT[version])
+            row_reads = row_reads if held else LOADS_OF_EACH_ELEMENT["online" if is_softmax else "naive"]
+        inputs: tuple[Any, ...] = (centred(arrays, shape, dtype, SPREAD if is_softmax else 1),)
+        scalars: tuple[Any, ...] = shape
+        if is_softmax:
+            model, reference = traffic.softmax, references.softmax
+            # exp of a float at −16 has a relative error of 16 roundings, and the sum about as many again.
+            tolerance = rounding(dtype, absolute=1e-7, roundings=64 if dtype == "float32" else 2)
+        else:
+            inputs = (*inputs, arrays.random(cols, dtype), centred(arrays, cols, dtype))
+            scalars, reference = (np.float32(EPSILON), *shape), partial(references.layer_norm, epsilon=EPSILON)
+            tolerance = rounding(dtype, absolute=1e-5)
+        moved = model(rows, cols, dtype, row_reads=row_reads)
         if version == "staged":
-            moved = _read_again(moved, rows, cols, dtype, times=2)
+            # What the staged kernels ask for once more: the columns that do not fit the stage.
+            again = (1 if is_softmax else 2) * rows * max(cols - STAGED_COLS, 0) * bytes_per_element(dtype)
+            moved = replace(moved, requested_read=(moved.requested_read or 0) + again)
+        file, kernel = f"{name.replace('_', '')}.cu", f"{name}_{version}_{SUFFIX[dtype]}"
+        given = (geometry, {"out": arrays.empty(shape, dtype)}, inputs, scalars, moved, reference, tolerance)
+        return one_launch(file, kernel, *given)
 
-        def reference(a: Any, gamma: Any, beta: Any) -> Any:
-            return references.layer_norm(a, gamma, beta, EPSILON)
-
-        name, geometry = f"layer_norm_{version}_{SUFFIX[dtype]}", blocks(rows, THREADS)
-        if version == "registers":
-            geometry, held = _registers(rows, cols, dtype)
-            moved = moved if held else traffic.layer_norm(rows, cols, dtype, row_reads=LOADS_OF_EACH_ELEMENT["naive"])
-        given, tolerance = ({"out": out}, inputs, (np.float32(EPSILON), rows, cols)), rounding(dtype, absolute=1e-5)
-        return one_launch("layernorm.cu", name, geometry, *given, moved, reference, tolerance)
-
-    return Operation("layer_norm", version, FLOATS, prepare, TWO_PASSES, SMALL_OF.get(version, SMALL))
+    return Operation(name, version, FLOATS, prepare, TWO_PASSES, SMALL_OF.get(version, SMALL))
 
 
 def _rms_norm_residual(version: str) -> Operation:
@@ -114,9 +106,7 @@ def _rms_norm_residual(version: str) -> Operation:
             geometry, held = _registers(rows, cols, dtype, matrices=2)
         moved = traffic.rms_norm_residual(rows, cols, dtype, row_reads=1 if held else 2)
 
-        def reference(a: Any, residual: Any, gamma: Any) -> Any:
-            return references.rms_norm_residual(a, residual, gamma, EPSILON)
-
+        reference = partial(references.rms_norm_residual, epsilon=EPSILON)
         # What is normalised is the sum as it is stored: rounded.
         tolerance = rounding(dtype, absolute=1e-5, roundings=2)
         name, given = f"rms_norm_residual_{version}_{SUFFIX[dtype]}", (results, inputs, (np.float32(EPSILON), *shape))
@@ -259,36 +249,14 @@ def _logsumexp(version: str) -> Operation:
     return Operation("logsumexp", version, FLOATS, prepare, shapes, SMALL_OF.get(version, SMALL))
 
 
-def _read_again(moved: Traffic, rows: int, cols: int, dtype: str, times: int) -> Traffic:
-    """Return what the staged kernels ask for once more: the columns that do not fit the stage."""
-    again = times * rows * max(cols - STAGED_COLS, 0) * bytes_per_element(dtype)
-    return replace(moved, requested_read=(moved.requested_read or 0) + again)
-
-
-# Of each the version to copy comes first.
 OPERATIONS: tuple[Operation, ...] = (
-    *with_bfloat16(_softmax("registers")),
-    *(_softmax(version) for version in ("staged", "online", "naive")),
-    *with_bfloat16(_layer_norm("registers")),
-    *(_layer_norm(version) for version in ("staged", "naive")),
-    *with_bfloat16(_rms_norm_residual("registers")),
-    _rms_norm_residual("naive"),
-    *with_bfloat16(_logsumexp("registers")),
-    *(_logsumexp(version) for version in ("fused", "unfused")),
-    *with_bfloat16(_rope("wide")),
-    _rope("plain"),
-    *with_bfloat16(_topk("wide")),
-    _topk("plain"),
-    *(
-        operation
-        for kind in CODES
-        for operation in (*with_bfloat16(_quantize(kind, "registers")), _quantize(kind, "plain"))
-    ),
-    *with_bfloat16(_quantize_mxfp8("registers")),
-    _quantize_mxfp8("plain"),
-    *(
-        operation
-        for kind in CODES
-        for operation in (*with_bfloat16(_dequantize(kind, "wide")), _dequantize(kind, "plain"))
-    ),
+    *versions(_normalised, "registers", "staged", "online", "naive", name="softmax"),
+    *versions(_normalised, "registers", "staged", "naive", name="layer_norm"),
+    *versions(_rms_norm_residual, "registers", "naive"),
+    *versions(_logsumexp, "registers", "fused", "unfused"),
+    *versions(_rope, "wide", "plain"),
+    *versions(_topk, "wide", "plain"),
+    *(operation for kind in CODES for operation in versions(_quantize, "registers", "plain", kind=kind)),
+    *versions(_quantize_mxfp8, "registers", "plain"),
+    *(operation for kind in CODES for operation in versions(_dequantize, "wide", "plain", kind=kind)),
 )

@@ -36,7 +36,7 @@ from pytest_bandwidth.suite.operations.model import (
     scalar,
     sizes_of,
     vector_shapes,
-    with_bfloat16,
+    versions,
 )
 
 SCALAR = 3.0
@@ -59,11 +59,11 @@ def _kernel_and_threads(kernel: str, version: str, dtype: str, n: int, inputs: i
 
 def _map(
     kernel: str,
-    version: str,
     inputs: int,
     model: Callable[[int, Any], Traffic],
     reference: Callable[..., Any],
-    scalars: tuple[float, ...] = (),
+    scalars: tuple[float, ...],
+    version: str,
 ) -> Operation:
     """Compute out = f(inputs…, scalars…), element by element."""
 
@@ -105,7 +105,7 @@ LARGEST_REDUCTION_GRID = 1024
 ELEMENTS_PER_REDUCING_THREAD = 8
 
 
-def _reduction(kernel: str, version: str, inputs: int, model: Callable[..., Traffic]) -> Operation:
+def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version: str) -> Operation:
     """Return a partial result per block, then one block over those."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
@@ -232,10 +232,8 @@ def _sweep(kernel: str, version: str) -> Operation:
     return Operation(kernel, version, dtypes, prepare, shapes, small, computes={"float16": "fp16"})
 
 
-# Of each the version to copy comes first.
 OPERATIONS: tuple[Operation, ...] = (
-    *with_bfloat16(_read("wide")),
-    _read("plain"),
+    *versions(_read, "wide", "plain"),
     *(
         operation
         for kernel, inputs, model, reference, scalars in (
@@ -245,23 +243,16 @@ OPERATIONS: tuple[Operation, ...] = (
             ("add", 2, traffic.add, references.add, ()),
             ("triad", 2, traffic.triad, references.triad, (SCALAR,)),
         )
-        for operation in (
-            *with_bfloat16(_map(kernel, "wide", inputs, model, reference, scalars)),
-            _map(kernel, "plain", inputs, model, reference, scalars),
-        )
+        for operation in versions(partial(_map, kernel, inputs, model, reference, scalars), "wide", "plain")
         # To a copy bfloat16 are as good as halves.
         if (kernel, operation.dtypes) != ("copy", ("bfloat16",))
     ),
-    *with_bfloat16(_reduction("sum", "wide", 1, traffic.reduce_sum)),
-    _reduction("sum", "plain", 1, traffic.reduce_sum),
-    *with_bfloat16(_reduction("dot", "wide", 2, traffic.dot)),
-    _reduction("dot", "plain", 2, traffic.dot),
-    *with_bfloat16(_chain("bias_relu_dropout", _THREE, _of_three_wide, "wide")),
+    *versions(partial(_reduction, "sum", 1, traffic.reduce_sum), "wide", "plain"),
+    *versions(partial(_reduction, "dot", 2, traffic.dot), "wide", "plain"),
+    *versions(partial(_chain, "bias_relu_dropout", _THREE, _of_three_wide), "wide"),
     *(_chain("bias_relu_dropout", _THREE, _of_three, version) for version in ("fused", "unfused")),
-    *with_bfloat16(_chain("cos_cos", _TWO, references.cos_cos, "wide")),
-    *(_chain("cos_cos", _TWO, references.cos_cos, version) for version in ("fused", "unfused")),
-    *with_bfloat16(_swiglu("wide")),
-    _swiglu("plain"),
+    *versions(partial(_chain, "cos_cos", _TWO, references.cos_cos), "wide", "fused", "unfused"),
+    *versions(_swiglu, "wide", "plain"),
     *(_sweep("intensity_fma", version) for version in ("wide", "fma")),
     _sweep("intensity_add", "add"),
 )
