@@ -93,8 +93,8 @@ def test_the_code_for_every_architecture_gives_the_same(operation, dtype):
         check(operation, dtype, operation.small[-1], arch)
 
 
-def launch(file, kernel, args, grid=1, block=32):
-    execution = execute(shipped(file, ARCH), kernel, (grid,), (block,), args)
+def launch(file, kernel, args, grid=1, block=32, arch=ARCH):
+    execution = execute(shipped(file, arch), kernel, (grid,), block if isinstance(block, tuple) else (block,), args)
     assert not faults([execution])
     return execution
 
@@ -233,8 +233,7 @@ def test_hard_rows_in_8_bits(kind, version, arch):
     rows = np.array(HARD_ROWS, "float32")
     codes, scales = np.full(rows.shape, 99, kind.replace("fp", "uint")), np.full(len(rows), np.nan, "float32")
     args = (codes, scales, rows, np.int64(len(rows)), np.int64(8))
-    execution = execute(shipped("quantize.cu", arch), f"quantize_{kind}_{version}_f32", (2,), (64,), args)
-    assert not faults([execution])
+    launch("quantize.cu", f"quantize_{kind}_{version}_f32", args, grid=2, block=64, arch=arch)
     for found, expected in zip((codes, scales), references.quantize_rows(rows, kind), strict=True):
         np.testing.assert_array_equal(found, expected)
 
@@ -245,8 +244,7 @@ def test_hard_blocks_in_mxfp8(version, arch):
     blocks = np.array([row * 4 for row in HARD_ROWS], "float32")
     codes, scales = np.full(blocks.shape, 99, "uint8"), np.full((len(blocks), 1), 99, "uint8")
     args = (codes, scales, blocks, np.int64(len(blocks)))
-    execution = execute(shipped("quantize.cu", arch), f"quantize_mxfp8_{version}_f32", (1,), (32,), args)
-    assert not faults([execution])
+    launch("quantize.cu", f"quantize_mxfp8_{version}_f32", args, arch=arch)
     for found, expected in zip((codes, scales), references.quantize_mxfp8(blocks), strict=True):
         np.testing.assert_array_equal(found, expected)
 
@@ -257,10 +255,7 @@ def test_hard_blocks_in_mxfp8(version, arch):
 def test_every_code_of_8_bits_is_its_number(kind, suffix, options):
     codes, scales = np.arange(256, dtype=np.uint8).reshape(2, 128), np.array([1, 0.5], "float32")
     codes, out = codes.view(kind.replace("fp", "uint")), np.zeros((2, 128), f"float{suffix[1:3]}")
-    text, args = (
-        (CUDA_SRC / "quantize.cu").read_text(encoding="utf-8"),
-        (out, codes, scales, np.int64(2), np.int64(128)),
-    )
+    text = (CUDA_SRC / "quantize.cu").read_text(encoding="utf-8")
     compiled = Program(compile_ptx(text, arch=ARCH, options=options, filename="quantize.cu"))
     args = (out, codes, scales, np.int64(2), np.int64(128))
     assert not faults([execute(compiled, f"dequantize_{kind}_{suffix}", (1,), (32,), args)])
@@ -276,8 +271,7 @@ def test_queries_too_wide_give_nan_and_not_a_wrong_result(kernel, d, suffix):
     q, out = np.ones((1, 1, d), dtype), np.zeros((1, 1, d), dtype)
     sizes, block = tuple(np.int64(size) for size in (1, 1, d)), (32, 2 if "flash2" in kernel and suffix == "f32" else 8)
     args = (out, q, q, q, np.float32(1), *sizes)
-    execution = execute(shipped("attention.cu", ARCH), f"{kernel}_{suffix}", (1,), block, args)
-    assert not faults([execution])
+    launch("attention.cu", f"{kernel}_{suffix}", args, block=block)
     assert np.isnan(out).all()
 
 
@@ -331,7 +325,7 @@ def test_append_in_8_bits_stores_whole_rows_by_blocks_of_any_width(block):
     new = np.random.default_rng(1).standard_normal((1, 3, 4, 128), "float32")
     codes, scales = [np.zeros(new.shape, "uint8") for _ in range(2)], [np.zeros(new.shape[:3], "float32") for _ in "kv"]
     args = (*codes, *scales, new, -new, *map(np.int64, (0, 1, 3, 4, 128, 4)))
-    execute(shipped("kvcache.cu", ARCH), "kv_append_fp8_f32x4", (1,), block, args)
+    launch("kvcache.cu", "kv_append_fp8_f32x4", args, block=block)
     for of_codes, of_scales, given in zip(codes, scales, (new, -new), strict=True):
         expected = references.quantize_rows(given.reshape(-1, 128), "fp8")
         np.testing.assert_array_equal(of_codes.reshape(-1, 128), expected[0])

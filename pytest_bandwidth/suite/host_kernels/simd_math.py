@@ -29,6 +29,7 @@ def in_place(function: Callable[..., Any]) -> Any:
     """Compile a helper in the place of its call, so that it may take functions and share a loop over `prange`.
 
     Such a caller is kept on disk as any other. One that was made around a function would be compiled by each process.
+    For an edit of the helper alone see `parallel`.
     """
     return numba.njit(function, inline="always")
 
