@@ -15,9 +15,8 @@ from typing import Any
 from uuid import UUID
 
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
-from pytest_bandwidth.devices.datasheets import DATASHEETS, Datasheet
+from pytest_bandwidth.devices.datasheets import Datasheet, datasheets
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Fact, Peak
-from pytest_bandwidth.domain.measured.roofline import interface_bytes_per_second
 
 # The Infinity Cache lies between L2 and memory, and HIP reports the L2 only.
 # Source: "AMD GPU specifications", ROCm documentation, column "L3 Cache (MiB)".
@@ -191,8 +190,9 @@ def arithmetic_peak(facts: CudaFacts, nvml: GpuIdentity) -> Peak | None:
     clock_mhz, bits = nvml.max_memory_clock_mhz, nvml.memory_bus_width_bits
     if facts.gfx or facts.integrated or facts.major not in ARITHMETIC_HOLDS_FOR or not clock_mhz or not bits:
         return None
-    bytes_per_second = interface_bytes_per_second(2 * clock_mhz * 1e6, bits)
-    return Peak(bytes_per_second, f"NVML: 2 × {clock_mhz:.0f} MHz × {bits} bit ÷ 8 (no datasheet on file)")
+    return Peak(
+        2 * clock_mhz * 1e6 * bits / 8, f"NVML: 2 × {clock_mhz:.0f} MHz × {bits} bit ÷ 8 (no datasheet on file)"
+    )
 
 
 def is_slice(identity: DeviceIdentity) -> bool:
@@ -206,7 +206,7 @@ def find_datasheet(identity: DeviceIdentity) -> Datasheet | None:
     if is_slice(identity):
         return None
     gfx, memory_gib = identity.facts.get("gfx"), (identity.memory_bytes or 0) / 2**30
-    for row in DATASHEETS:
+    for row in datasheets():
         named = row.gfx == gfx if row.gfx is not None else re.fullmatch(row.name, identity.name, re.IGNORECASE)
         if named and (row.memory_gib is None or abs(memory_gib / row.memory_gib - 1) <= MEMORY_SLACK):
             return row

@@ -41,11 +41,6 @@ WORTH_TELLING = 1.1
 READ_AGAIN = 2.5
 
 
-def interface_bytes_per_second(bits_per_second_and_line: float, lines: int) -> float:
-    """Compute a memory interface's bandwidth: what one line carries in bit/s × its width in lines ÷ 8."""
-    return bits_per_second_and_line * lines / 8
-
-
 def ridge_point(peak_flops: float, peak_bytes_per_second: float) -> float:
     """Compute the FLOP per byte at which compute and memory take equally long: peak FLOP/s ÷ peak bytes/s."""
     return peak_flops / peak_bytes_per_second

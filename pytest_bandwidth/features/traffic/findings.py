@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from pytest_bandwidth.devices.base import Workload
-from pytest_bandwidth.devices.datasheets import DATASHEETS
+from pytest_bandwidth.devices.datasheets import datasheets
 from pytest_bandwidth.domain.measured.measurement import DETAIL, NOTE, UNTOUCHED, Finding
 from pytest_bandwidth.domain.traffic import Traffic, differ
 from pytest_bandwidth.domain.units import format_bytes
@@ -90,7 +90,7 @@ def plain_launches(executions: Sequence[Execution]) -> dict[str, Any]:
 def floor_seconds(execution: Execution) -> dict[str, float]:
     """Model floor times, by card: distinct bytes ÷ datasheet peak. No kernel of these bytes is faster there."""
     moved = execution.bytes_read + execution.bytes_written
-    sheets = ((card, sheet) for card in MODELLED_CARDS for sheet in DATASHEETS if re.fullmatch(sheet.name, card))
+    sheets = ((card, sheet) for card in MODELLED_CARDS for sheet in datasheets() if re.fullmatch(sheet.name, card))
     return {card: moved / sheet.gbps / 1e9 for card, sheet in sheets}
 
 

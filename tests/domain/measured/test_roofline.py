@@ -14,7 +14,6 @@ from pytest_bandwidth.domain.measured.roofline import (
     OVERHEAD_FOUND,
     SM_CLOCK_MHZ,
     bottleneck_of,
-    interface_bytes_per_second,
     regime_of,
     ridge_of,
     utilization_class,
@@ -70,10 +69,6 @@ def test_a_compute_bound_run_says_its_cycles(flop, clock_mhz, cycles):
     said = [finding.text for finding in told.findings if finding.code == CYCLES]
     assert told.detail.get(CYCLES) == cycles
     assert said == ([] if cycles is None else ["one run takes 1,410,000 cycles of the SM clock, which was 1410 MHz"])
-
-
-def test_a_memory_interface_carries_its_lines_times_their_rate():
-    assert interface_bytes_per_second(20e9, 320) == pytest.approx(800e9)  # RX 7900 XT
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@
 /* The first row is no card: small, so that five times its cache is soon written; its figures are round ones.
  *
  * Sources. Name, memory, clocks: what NVML reports, by the cards' data sheets
- * (pytest_bandwidth/devices/datasheets.py). Cache, multiprocessors: NVIDIA's architecture white papers (T4 Turing,
+ * (pytest_bandwidth/devices/datasheets.csv). Cache, multiprocessors: NVIDIA's architecture white papers (T4 Turing,
  * A100 Ampere, H100 Hopper, Ada). Operations a cycle: CUDA C++ Programming Guide, "Arithmetic Instructions", twice
  * the results of add, multiply and fused multiply-add, which are two operations here. L2: 5120 bytes a cycle on
  * A100 (its white paper), microbenchmarks elsewhere, roughly. Bus: PCIe 3 to 5 with 16 lanes, less a fifth; its
