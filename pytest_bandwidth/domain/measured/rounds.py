@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Literal
 
 StopReason = Literal["precision", "max-time", "max-rounds", "counted", "no-samples"]
@@ -80,25 +79,6 @@ class Rounds:
     def too_disturbed(self) -> bool:
         """Return whether so many rounds were dropped as disturbed that the others are few or a lucky choice."""
         return too_few_undisturbed(len(self.kernel_seconds), self.disturbed)
-
-    @property
-    def seconds(self) -> float | None:
-        return median(self.kernel_seconds) if self.kernel_seconds else None
-
-    @property
-    def host_seconds(self) -> float | None:
-        return median(self.host_kernel_seconds) if self.host_kernel_seconds else None
-
-    @property
-    def probe_gbps(self) -> float | None:
-        return self.probe_bytes / median(self.probe_seconds) / 1e9 if self.probe_seconds else None
-
-    def relative(self, bytes_moved: int) -> float | None:
-        """Return the median over the rounds of kernel bandwidth ÷ probe bandwidth; None where there is none to tell."""
-        if not self.probe_seconds or not self.probe_bytes or min(self.kernel_seconds) <= 0:
-            return None
-        share = bytes_moved / self.probe_bytes
-        return median(share * p / k for k, p in zip(self.kernel_seconds, self.probe_seconds, strict=True))
 
 
 def rounds_held_up(kernel_seconds: Sequence[float], probe_seconds: Sequence[float]) -> list[int]:

@@ -6,8 +6,11 @@ from statistics import median, stdev
 
 import pytest
 
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds, rounds_held_up
 from pytest_bandwidth.domain.statistics import noise, precision_of_median, quantile
+from pytest_bandwidth.domain.traffic import Traffic
 
 
 def test_quantile_interpolates_between_order_statistics():
@@ -28,9 +31,10 @@ def test_noise_is_iqr_over_median_and_precision_predicts_the_medians_scatter():
 def test_relative_is_the_median_of_the_rounds_ratios():
     # Both slow down together in round 2: the ratio does not see it, the median of either alone would.
     rounds = Rounds(kernel_seconds=(2.0, 4.0, 2.2), probe_seconds=(1.0, 2.0, 1.1), probe_bytes=100)
-    assert rounds.relative(200) == pytest.approx(1.0)
-    assert rounds.seconds == 2.2
-    assert rounds.probe_gbps == pytest.approx(100 / 1.1 / 1e9)
+    measured = Measurement(None, Traffic(200, 0), DeviceIdentity("cpu", "Some CPU", None, "h"), "clock", rounds)
+    assert measured.relative == pytest.approx(1.0)
+    assert measured.seconds == 2.2
+    assert measured.probe_gbps == pytest.approx(100 / 1.1 / 1e9)
 
 
 QUIET = [1.00e-3, 1.02e-3, 1.01e-3, 1.04e-3]
