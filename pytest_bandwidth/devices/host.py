@@ -1,7 +1,4 @@
-"""Tell what host this is, how much of it this process may use, and what else uses it.
-
-Linux tells through /proc and /sys; elsewhere what Python's standard library knows is used, and cache sizes are unknown.
-"""
+"""Tell what host this is, how much of it this process may use, and what else uses it: by /proc and /sys."""
 
 from __future__ import annotations
 
@@ -9,11 +6,10 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
-from math import prod
 from pathlib import Path, PurePosixPath
 
 from pytest_bandwidth.domain.clock import clock
@@ -73,10 +69,10 @@ def processor_name(root: Path = Path("/")) -> str:
     return platform.processor() or platform.machine() or "unknown processor"
 
 
-def memory_bytes(root: Path = Path("/")) -> int | None:
-    """Return the host's memory; None where the system does not tell."""
-    found = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
-    return int(found[1]) * 1024 if found else _sysconf("SC_PHYS_PAGES", "SC_PAGE_SIZE")
+def memory_bytes(root: Path = Path("/"), name: str = "MemTotal") -> int | None:
+    """Return the host's memory, or another number of bytes in /proc/meminfo; None where the system does not tell."""
+    found = re.search(rf"^{name}:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
 
 
 def serial(root: Path = Path("/")) -> str:
@@ -111,9 +107,8 @@ def huge_pages(root: Path = Path("/")) -> tuple[str | None, int | None]:
 
 
 def usable_processors() -> list[int]:
-    """Return processors that this process may run on: its affinity where the system has one, else all."""
-    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
+    """Return processors that this process may run on."""
+    return sorted(os.sched_getaffinity(0))
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -125,14 +120,6 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             found.append([number])
     return ",".join("-".join(map(str, ends)) for ends in found)
-
-
-def _sysconf(*names: str) -> int | None:
-    """Multiply the values of these sysconf names; None if the system lacks one."""
-    try:
-        return prod(os.sysconf(name) for name in names)
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _text(path: Path) -> str | None:
@@ -161,11 +148,8 @@ _VERSION_1: _Names = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Return memory that can be had without swapping, or being ended for it; None where the system does not tell."""
     known = [left for _, left in _groups(root)]
-    with suppress(OSError, ValueError, IndexError):
-        line = next((line for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")), None)
-        of_system = _sysconf("SC_AVPHYS_PAGES", "SC_PAGE_SIZE") if line is None else int(line.split()[1]) * 1024
-        if of_system is not None:
-            known.append(of_system)
+    if (of_system := memory_bytes(root, "MemAvailable")) is not None:
+        known.append(of_system)
     return max(0, min(known)) if known else None
 
 
@@ -254,7 +238,7 @@ class ActivityWatch:
         self._before = now
         shares = shares_between(before, now)
         load_average = None
-        with suppress(AttributeError, OSError):
+        with suppress(OSError):
             load_average = os.getloadavg()[0]
         return Conditions(
             sm_clock_mhz=clock_mhz(self._root),
@@ -266,9 +250,9 @@ class ActivityWatch:
 
     def _read(self) -> Activity:
         proc = self._root / "proc"
-        ticks = _sysconf("SC_CLK_TCK")
-        if ticks is None or not (proc / "stat").is_file():
+        if not (proc / "stat").is_file():
             return Activity(clock.monotonic())
+        ticks = os.sysconf("SC_CLK_TCK")
         by_process = {}
         own = {os.getpid(), *remembered()}
         entries = [entry.name for entry in os.scandir(proc) if entry.name.isdigit()][:MOST_PROCESSES]
