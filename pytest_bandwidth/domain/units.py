@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 GB = 10**9
@@ -65,10 +66,7 @@ def parse_fraction(text: str) -> float:
 
     A bare number has to be below 1, so that ``5`` is an error and not 500 %.
     """
-    fraction = _fraction(text, "fraction")
-    if not 0 <= fraction < 1:
-        raise ValueError(f"found {text[:40]!r}, expected at least 0 % and below 100 %")
-    return fraction
+    return _fraction(text, "fraction", lambda value: 0 <= value < 1, "at least 0 % and below 100 %")
 
 
 def parse_share(text: str) -> float:
@@ -76,20 +74,20 @@ def parse_share(text: str) -> float:
 
     Raises ValueError unless 0 ≤ share ≤ `MAX_SHARE`. As in `parse_fraction`, a bare number has to be below 1.
     """
-    share = _fraction(text, "share")
-    if not 0 <= share <= MAX_SHARE:
-        raise ValueError(f"found {text[:40]!r}, expected between 0 % and 1000 %")
-    return share
+    return _fraction(text, "share", lambda value: 0 <= value <= MAX_SHARE, "between 0 % and 1000 %")
 
 
-def _fraction(text: str, noun: str) -> float:
+def _fraction(text: str, noun: str, fits: Callable[[float], bool], expected: str) -> float:
     value, unit = _number_and_unit(text)
     if unit not in ("", "%"):
         raise ValueError(f"found unit {unit[:20]!r}, expected % or none")
     if unit == "" and value >= 1:
         meant = f"{text.strip()[:12]}%" if 1 < value < 100 else "5%"
         raise ValueError(f"found {text[:40]!r}, expected a {noun} below 1 or a percentage such as {meant}")
-    return value / 100 if unit == "%" else value
+    fraction = value / 100 if unit == "%" else value
+    if not fits(fraction):
+        raise ValueError(f"found {text[:40]!r}, expected {expected}")
+    return fraction
 
 
 def parse_positive(text: str) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import field
 from os.path import isfile  # of a name that no file system takes, Path's raises
 from pathlib import Path
@@ -22,52 +23,36 @@ def argument(parse: Parser, meaning: str) -> Any:
     return field(default=None, metadata={"parse": parse, "meaning": meaning})
 
 
-def count(least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that are no less."""
+def fitting(read: Parser, fits: Callable[[Any], bool], expected: str) -> Parser:
+    """Return a parser of what `read` reads, without a ValueError, and what fits."""
 
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least or value > 10**6:
-            raise ValueError(f"found {text[:40]!r}, expected a whole number from {least} to 1000000")
-        return value
+    def parse(text: str) -> Any:
+        with suppress(ValueError):
+            if fits(value := read(text)):
+                return value
+        raise ValueError(f"found {text[:40]!r}, expected {expected}")
 
     return parse
+
+
+def count(least: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are no less."""
+    return fitting(int, lambda value: least <= value <= 10**6, f"a whole number from {least} to 1000000")
 
 
 def positive(most: float, expected: str) -> Callable[[str], float]:
     """Return a parser of numbers over 0 and up to `most`."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = 0.0
-        if not 0 < value <= most:
-            raise ValueError(f"found {text[:40]!r}, expected {expected}")
-        return value
-
-    return parse
+    return fitting(float, lambda value: 0 < value <= most, expected)
 
 
 def one_of(*words: str) -> Callable[[str], str]:
     """Return a parser that takes these words alone."""
-
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"found {text[:40]!r}, expected {', '.join(words[:-1])} or {words[-1]}")
-        return text
-
-    return parse
+    return fitting(str, lambda text: text in words, f"{', '.join(words[:-1])} or {words[-1]}")
 
 
 def switch(text: str) -> bool:
     """Parse True or False."""
-    if text not in ("True", "False"):
-        raise ValueError(f"found {text[:40]!r}, expected True or False")
-    return text == "True"
+    return one_of("True", "False")(text) == "True"
 
 
 figure = one_of("relative", "gbps")
@@ -111,27 +96,25 @@ def share(text: str) -> float:
     """Parse a share of the probe: it may pass 1, since a kernel may beat a plain copy."""
     from pytest_bandwidth.domain.measured.rounds import LARGEST_SHARE
 
-    percent = text.strip().endswith("%")
-    try:
-        value = float(text.strip().rstrip("%")) / (100 if percent else 1)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= LARGEST_SHARE:
-        raise ValueError(
-            f"found {text[:40]!r}, expected a share of the probe, such as 0.9 or 90%, of {LARGEST_SHARE:.0%} at most"
-        )
-    return value
+    def read(text: str) -> float:
+        percent = text.strip().endswith("%")
+        return float(text.strip().rstrip("%")) / (100 if percent else 1)
+
+    most = f"of {LARGEST_SHARE:.0%} at most"
+    expected = f"a share of the probe, such as 0.9 or 90%, {most}"
+    found: float = fitting(read, lambda value: 0 < value <= LARGEST_SHARE, expected)(text)
+    return found
 
 
-def classes(text: str) -> tuple[float, float, float]:
-    """Parse the shares above which a utilization is excellent, good and fair."""
-    try:
-        excellent, good, fair = (fraction(part) for part in text.replace(",", " ").replace(" %", "%").split())
-    except ValueError:
-        excellent, good, fair = 0.0, 0.0, 0.0
-    if not 1 > excellent > good > fair > 0:
-        raise ValueError(f"found {text[:40]!r}, expected three falling shares such as '80% 60% 35%'")
+def _three_fractions(text: str) -> tuple[float, float, float]:
+    excellent, good, fair = (fraction(part) for part in text.replace(",", " ").replace(" %", "%").split())
     return excellent, good, fair
+
+
+# Parses the shares above which a utilization is excellent, good and fair.
+classes = fitting(
+    _three_fractions, lambda found: 1 > found[0] > found[1] > found[2] > 0, "three falling shares such as '80% 60% 35%'"
+)
 
 
 def commit(text: str) -> str:
