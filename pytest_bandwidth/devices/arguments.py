@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Dim
-from pytest_bandwidth.domain.code.kernel_signature import parameter_names, pointed_at
+from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import FORTRAN_ORDER, Finding
 from pytest_bandwidth.domain.text import kind_of
@@ -65,8 +65,8 @@ def _checked(argument: Any, where: str, kind: str, world: ArrayWorld) -> Any:
     if type(argument) is complex:
         raise UsageError(f"{where} is the bare Python complex {argument!r}: write np.complex64 or np.complex128 of it")
     if isinstance(argument, np.ndarray):
-        if argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None):
-            return argument  # a scalar, or a struct: CuPy passes it by value
+        if is_by_value(argument):
+            return argument
         raise UsageError(
             f"{where} is a NumPy array in host memory, expected one on the GPU: make it with bandwidth.xp or "
             "bandwidth.random, or copy it with bandwidth.xp.asarray"
@@ -84,6 +84,13 @@ def _checked(argument: Any, where: str, kind: str, world: ArrayWorld) -> Any:
         raise UsageError(f"{where} lies on cuda:{found}, the measurement runs on cuda:{world.index}: copy it over")
     refuse_gaps(argument, where)
     return argument
+
+
+def is_by_value(argument: Any) -> bool:
+    """Return whether it is NumPy's scalar or struct, which a launch hands over by value."""
+    if isinstance(argument, np.ndarray):
+        return argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None)
+    return isinstance(argument, np.generic)
 
 
 def refuse_gaps(array: Any, where: str) -> None:
@@ -195,12 +202,11 @@ def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[str, 
     kernel: its name, plain or as in PTX. args: a launch's; arrays are told by a `dtype` and a `shape` of their own.
     Types that the source names otherwise, such as a template's, are not looked at.
     """
-    names, kinds = parameter_names(source, kernel, len(args)), pointed_at(source, kernel, len(args))
     found = []
-    for name, kind, array in zip(names, kinds, args, strict=True):
+    for one, array in zip(source_parameters(source, kernel, len(args)), args, strict=True):
         dtype = getattr(array, "dtype", None)
-        if isinstance(dtype, np.dtype) and not isinstance(array, np.generic) and misread(dtype, kind):
-            found.append(f"`{name}` is {dtype}, the kernel's parameter is {kind}")
+        if isinstance(dtype, np.dtype) and not isinstance(array, np.generic) and misread(dtype, one.pointee):
+            found.append(f"`{one.name}` is {dtype}, the kernel's parameter is {one.pointee}")
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.arguments import is_by_value
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
@@ -137,13 +138,6 @@ def argument_text(argument: Any, addresses: Addresses = NO_ADDRESSES) -> str:
     if isinstance(argument, SCALARS):
         return f"{type(argument).__name__} {argument!r}"
     return f"{type(argument).__module__}.{type(argument).__qualname__}"
-
-
-def is_by_value(argument: Any) -> bool:
-    """Return whether it is NumPy's scalar or struct, which a launch hands over by value."""
-    if isinstance(argument, np.ndarray):
-        return argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None)
-    return isinstance(argument, np.generic)
 
 
 def _parts(dtype: np.dtype[Any], data: bytes, at: int, addresses: Addresses) -> Iterator[str]:

@@ -23,7 +23,7 @@ from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.devices.cuda.runtime import one_line
 from pytest_bandwidth.devices.host import installed_version
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
-from pytest_bandwidth.domain.code.kernel_signature import held_by_value
+from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
 from pytest_bandwidth.domain.code.stored_kernel import entry_of
 
@@ -184,8 +184,8 @@ def numbers_of(cupy: Any, launch: Launch) -> frozenset[int]:
     kernel = launch.kernel
     if not isinstance(kernel, cupy.RawKernel) or not kernel.code:
         return frozenset()
-    held = held_by_value(kernel.code, kernel.name, len(launch.args))
-    return frozenset(place for place, kind in enumerate(held) if kind in NUMBERS_64)
+    found = source_parameters(kernel.code, kernel.name, len(launch.args))
+    return frozenset(place for place, one in enumerate(found) if one.held in NUMBERS_64)
 
 
 THREADS, BLOCKS_PER_SM = 256, 8

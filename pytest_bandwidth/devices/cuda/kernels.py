@@ -23,7 +23,7 @@ from pytest_bandwidth.devices.cuda.runtime import CAPTURING, one_line, status_of
 from pytest_bandwidth.devices.cuda.timing import CACHES_TO_BE_COLD
 from pytest_bandwidth.devices.kernel_source import STAND_INS, headers_digest, include_folders, kernel_names, options_of
 from pytest_bandwidth.domain.code.identity import digest
-from pytest_bandwidth.domain.code.kernel_signature import held_by_value
+from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.code.stored_kernel import Version, entry_of, in_version, newest_version, version_of
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import KernelResources
@@ -147,8 +147,8 @@ def prepared_call(
     source: the kernel's, where it is known.
     """
     kernel = ready_kernel(cupy, launch.kernel)
-    types = () if source is None else held_by_value(source.text, source.name, len(launch.args))
-    args = checked_arguments(launch.args, world, types)
+    found = () if source is None else source_parameters(source.text, source.name, len(launch.args))
+    args = checked_arguments(launch.args, world, [one.held for one in found])
     on_hip = bool(cupy.cuda.runtime.is_hip)
     if isinstance(kernel, cupy.RawKernel):
         checked_shape(launch.grid, launch.block, kernel.max_threads_per_block, on_hip=on_hip)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import NamedTuple
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*$")
@@ -18,22 +19,16 @@ def without_comments(source: str) -> str:
     return _COMMENT.sub(" ", source)
 
 
-def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
-    """Return the names of `kernel`'s `count` parameters; ``argument 1`` … where the source does not tell.
+class SourceParameter(NamedTuple):
+    """Hold a kernel's parameter; "" for what is not told.
 
-    kernel: its PTX name.
+    pointee: the type that it points at, as written: ``const float* x`` → ``float``. held: its own type where it is no
+    pointer: ``const int n`` → ``int``.
     """
-    return tuple(name for name, _, _ in _parameters(source, kernel, count))
 
-
-def pointed_at(source: str, kernel: str, count: int) -> tuple[str, ...]:
-    """Return the types that parameters point at, as written: ``const float* x`` → ``float``; empty where unknown."""
-    return tuple(kind for _, kind, _ in _parameters(source, kernel, count))
-
-
-def held_by_value(source: str, kernel: str, count: int) -> tuple[str, ...]:
-    """Return the types of parameters that are no pointers: ``const int n`` → ``int``; empty for others, or unknown."""
-    return tuple(held for _, _, held in _parameters(source, kernel, count))
+    name: str
+    pointee: str = ""
+    held: str = ""
 
 
 @functools.lru_cache(256)
@@ -58,8 +53,11 @@ def type_of_variable(source: str, variable: str) -> str:
 
 
 @functools.lru_cache(256)
-def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str, str], ...]:
-    """Find name, pointed-at type and own type of each parameter. Cached: launches repeat and sources are long."""
+def source_parameters(source: str, kernel: str, count: int) -> tuple[SourceParameter, ...]:
+    """Return `kernel`'s `count` parameters; named ``argument 1`` … where the source does not tell.
+
+    kernel: its PTX name. Cached: launches repeat and sources are long.
+    """
     text = without_comments(source[:1_000_000])
     for match in re.finditer(rf"\b{re.escape(source_name(kernel))}\s*\(", text):
         declared, end = _declared(text, match.end())
@@ -68,8 +66,10 @@ def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str, s
         parts = [part.split("=")[0].strip() for part in declared]
         names = [_POINTER_TO_ARRAY.search(part) or _LAST_NAME.search(part) for part in parts]
         if len(names) == count and all(names):
-            return tuple((name[1], *_types(part)) for name, part in zip(names, parts, strict=True) if name)
-    return tuple((f"argument {number}", "", "") for number in range(1, count + 1))
+            return tuple(
+                SourceParameter(name[1], *_types(part)) for name, part in zip(names, parts, strict=True) if name
+            )
+    return tuple(SourceParameter(f"argument {number}") for number in range(1, count + 1))
 
 
 def _types(parameter: str) -> tuple[str, str]:

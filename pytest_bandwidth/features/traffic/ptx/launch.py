@@ -12,7 +12,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.host import available_bytes
 from pytest_bandwidth.domain.clock import clock
-from pytest_bandwidth.domain.code.kernel_signature import parameter_names
+from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
@@ -89,7 +89,9 @@ def execute(
     if blocks is None:
         _check_size(kernel, extents, max_thread_instructions)
     compiled = program.compiled
-    names = compiled.parameters or parameter_names(compiled.source, kernel.name, len(kernel.parameters))
+    names = compiled.parameters or tuple(
+        one.name for one in source_parameters(compiled.source, kernel.name, len(kernel.parameters))
+    )
     arguments = place_arguments(kernel.name, kernel.parameters, names, args)
     tally = Tally(kernel, max_thread_instructions, max_seconds)
     run = _Run(program, kernel, extents, shared_bytes, arguments, uninitialised, tally)
