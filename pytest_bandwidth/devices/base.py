@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -70,13 +70,6 @@ class Launch:
     args: tuple[Any, ...]
     shared_bytes: int = 0
     opaque: frozenset[int | str] = frozenset()
-
-
-def reshaped(launch: Launch, shape: LaunchShape | None) -> Launch:
-    """Return the launch with another grid, block and dynamic shared memory; as it is where none are said."""
-    if shape is None:
-        return launch
-    return replace(launch, grid=shape.grid, block=shape.block, shared_bytes=shape.shared_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -318,7 +311,6 @@ class Device(ABC):
 
         Raises KernelError with the compiler's log, NotOnThisDevice where it cannot run here.
         """
-        del source
         raise NotOnThisDevice(self._no_kernels)
 
     @property
@@ -327,12 +319,10 @@ class Device(ABC):
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Return a callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""
-        del launch, stream
         raise NotOnThisDevice(self._no_kernels)
 
     def resources(self, launch: Launch) -> KernelResources | None:
         """Return what the compiler gave the launch's kernel; None where that is not known."""
-        del launch
         return None
 
     def host_args(self, launch: Launch) -> tuple[Any, ...]:
@@ -340,17 +330,14 @@ class Device(ABC):
 
         Raises KernelError where the test sets variables of its kernel, which are no arguments.
         """
-        del launch
         raise NotOnThisDevice(self._no_kernels)
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify what the launch runs, as far as that can be told."""
-        del launch
         return MeasuredCode()
 
     def peak_flops(self, precision: str) -> float | None:
         """Return FLOP/s of a precision that it cannot exceed; None where that is not known."""
-        del precision
         return None
 
     def run(self, workload: Workload) -> object:
@@ -402,7 +389,6 @@ class Device(ABC):
 
         None where the device does not count, or cannot tell.
         """
-        del workload
         return None
 
     def run_counted(self, workload: Workload) -> object:
@@ -410,7 +396,6 @@ class Device(ABC):
 
         Return the callable's last value.
         """
-        del workload
         raise NotOnThisDevice(f"no profiler counts what the device {self.identity.kind} moves")
 
     def share(self, allocate: Callable[[int], Any], seed: int | None) -> bool:
@@ -418,7 +403,6 @@ class Device(ABC):
 
         Return whether arrays can lie in memory of two processes here.
         """
-        del allocate, seed
         return False
 
     @property
@@ -428,7 +412,6 @@ class Device(ABC):
 
     def is_memory(self, address: int) -> bool:
         """Return whether an address lies in the device's own memory, and is allocated now."""
-        del address
         return False
 
     def contents(self, array: Any) -> str:
@@ -444,7 +427,6 @@ class Device(ABC):
 
     def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
         """Return why an old kernel cannot be loaded here, from its machine code or else its PTX; None where it can."""
-        del old, cubin
         return f"the device {self.identity.kind} launches no old code"
 
     def old_code(
@@ -457,7 +439,6 @@ class Device(ABC):
         Raises KernelError where the driver does not take it or it cannot be launched so, OutOfMemory where the
         launch's arrays cannot be kept, DeviceLost where it faults.
         """
-        del workload, old, new, shape, cubin
         raise KernelError(f"the device {self.identity.kind} launches no old code")
 
 

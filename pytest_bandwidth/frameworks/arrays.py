@@ -35,7 +35,6 @@ class NumPy(Framework):
         return Extent("host", array.ctypes.data, array.shape, array.strides, array.itemsize)
 
     def is_on_host(self, array: Any) -> bool:
-        del array
         return True
 
     def as_numpy(self, array: Any) -> Any:
@@ -53,7 +52,6 @@ class OfInterface(Framework):
         return hasattr(type(value), self._interface) and not isinstance(value, np.generic)
 
     def extent(self, array: Any, path: str) -> Extent:
-        del path
         interface = getattr(array, self._interface)
         shape = tuple(map(int, interface["shape"]))
         size = np.dtype(interface["typestr"]).itemsize
@@ -62,7 +60,6 @@ class OfInterface(Framework):
         return Extent(self._space, int(address or 0), shape, tuple(map(int, strides)), size)
 
     def is_on_host(self, array: Any) -> bool:
-        del array
         return self._space == "host"
 
     def as_numpy(self, array: Any) -> Any:

@@ -68,7 +68,6 @@ class Framework(ABC):
 
         Where it has none, `extent` raises and says why.
         """
-        del array
         return True
 
     def stream(self, array: Any) -> Any:

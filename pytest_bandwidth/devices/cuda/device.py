@@ -30,7 +30,6 @@ from pytest_bandwidth.devices.base import (
     Sample,
     TimedDevice,
     Workload,
-    reshaped,
     run_untimed,
 )
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
@@ -388,7 +387,9 @@ class CudaDevice(TimedDevice):
                 if cubin is None
                 else kernel_of_cubin(self._cupy, cubin, old, launch.kernel)
             )
-            before = replace(reshaped(launch, shape), kernel=kernel)
+            before = replace(launch, kernel=kernel)
+            if shape is not None:
+                before = replace(before, **shape._asdict())
             launches = [before]
             if cubin is None and self._codes.loads_machine_code:
                 launches.append(replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel)))

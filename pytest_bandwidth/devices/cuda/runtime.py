@@ -18,6 +18,7 @@ from pytest_bandwidth.devices.base import COUNTED_RANGE, Call
 from pytest_bandwidth.devices.cuda.health import clock_from_stamps, shortest_interval_ns
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
+from pytest_bandwidth.domain.text import shown
 
 CLOCK_CHANGES = 8
 FLUSH_THREADS = 256
@@ -366,9 +367,7 @@ def stream_pointer(stream: Any) -> int:
     except (TypeError, ValueError):
         pointer = None
     if pointer is None or not 0 <= pointer < 2**64:
-        text = " ".join(repr(stream).split())
-        shown = text if len(text) <= 60 else f"{text[:60]}…"
-        raise UsageError(f"stream={shown} is no CUDA stream, expected {ACCEPTED}")
+        raise UsageError(f"stream={shown(stream)} is no CUDA stream, expected {ACCEPTED}")
     return pointer
 
 
