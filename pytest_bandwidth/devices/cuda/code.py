@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +44,8 @@ NUMBERS_64 = frozenset(
 _INCLUDING = ("-I", "--include-path", "-include", "--pre-include")
 
 
-class _Source(NamedTuple):
-    text: str
-    options: tuple[str, ...]
-    name_expressions: tuple[str, ...]
-
-
+# Text, options and name expressions of what is compiled.
+_Source = tuple[str, tuple[str, ...], tuple[str, ...]]
 # What NVRTC made of a source: its PTX, and machine code; that is empty where the driver compiles the PTX.
 _Compiled = tuple[str, bytes]
 
@@ -130,20 +126,20 @@ class RawKernelCodes:
         return self._by_driver(MeasuredCode(CodeIdentity(ptx=ptx_digest(module.text)), module.text))
 
     def _compiled_of(self, made: Mapping[str, Any]) -> _Compiled:
-        source = _Source(made["code"], made["options"], made["name_expressions"] or ())
+        source = (made["code"], made["options"], made["name_expressions"] or ())
         if source not in self._compiled:
-            self._compiled[source] = self._compile(source)
+            self._compiled[source] = self._compile(*source)
         return self._compiled[source]
 
-    def _compile(self, source: _Source) -> _Compiled:
+    def _compile(self, text: str, given: tuple[str, ...], name_expressions: tuple[str, ...]) -> _Compiled:
         nvrtc, compiler = self._cupy.cuda.nvrtc, self._cupy.cuda.compiler
         arch, made = compiler._get_arch_for_options_for_nvrtc()
-        options = (*self._cupy._core.core.assemble_cupy_compiler_options(source.options), *_ALWAYS, arch)
+        options = (*self._cupy._core.core.assemble_cupy_compiler_options(given), *_ALWAYS, arch)
         if compiler._get_bool_env_variable(_DEBUG_VARIABLE, False):
             options = (*options, *_DEBUG)
-        program = nvrtc.createProgram(source.text, _NOWHERE, (), ())
+        program = nvrtc.createProgram(text, _NOWHERE, (), ())
         try:
-            for name in source.name_expressions:
+            for name in name_expressions:
                 nvrtc.addNameExpression(program, name)
             nvrtc.compileProgram(program, options)
             ptx = nvrtc.getPTX(program).rstrip(b"\0").decode("utf-8", "replace")

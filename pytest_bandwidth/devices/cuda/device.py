@@ -34,48 +34,17 @@ from pytest_bandwidth.devices.base import (
 )
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
+from pytest_bandwidth.devices.cuda import health, kernels, timing
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, device_sums, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
-from pytest_bandwidth.devices.cuda.health import (
-    Health,
-    clocks_disagree,
-    ecc_finding,
-    memory_clock_low,
-    slowdown_finding,
-    sm_clock_low,
-)
+from pytest_bandwidth.devices.cuda.health import Health
 from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, choose_peak, datasheet_flops, join_identity
-from pytest_bandwidth.devices.cuda.kernels import (
-    Variables,
-    captured_launches,
-    captured_run,
-    compile_kernel,
-    host_copies,
-    keep_arrays,
-    kernel_of_compiled,
-    kernel_of_cubin,
-    kernel_of_ptx,
-    kernel_resources,
-    launches_in_graph,
-    newest_ptx,
-    prepared_call,
-    rotated_arguments,
-    why_not_loaded,
-    with_attributes,
-)
+from pytest_bandwidth.devices.cuda.kernels import Variables
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.records import open_records
 from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
-from pytest_bandwidth.devices.cuda.timing import (
-    Timer,
-    calibrate,
-    launch_blocking,
-    load,
-    needs_flush,
-    refuse_empty,
-    settle,
-)
+from pytest_bandwidth.devices.cuda.timing import Timer
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     WORD_BYTES,
@@ -128,7 +97,7 @@ class CudaDevice(TimedDevice):
         self._identity = join_identity(facts, known, extra)
         self._peak = choose_peak(self._identity, arithmetic_peak(facts, known))
         self._max_memory_clock_mhz = known.max_memory_clock_mhz
-        self._blocking = launch_blocking(os.environ)
+        self._blocking = timing.launch_blocking(os.environ)
         # Cards that cannot hold their maximum under load (a T4: 1590 MHz, 585 by default) have a default clock.
         self._nominal_clock_mhz = known.default_sm_clock_mhz or known.max_sm_clock_mhz or facts.clock_mhz or None
         self._timer = Timer(self._runtime, may_block=self._blocking is None, blocked=self._blocking is None)
@@ -239,10 +208,10 @@ class CudaDevice(TimedDevice):
             with self._current():
                 loaded = None
                 if source.compiled:
-                    kernel, loaded = kernel_of_compiled(self._cupy, source)
+                    kernel, loaded = kernels.kernel_of_compiled(self._cupy, source)
                 else:
-                    kernel = compile_kernel(self._cupy, source)
-                kernel = with_attributes(self._cupy, kernel)
+                    kernel = kernels.compile_kernel(self._cupy, source)
+                kernel = kernels.with_attributes(self._cupy, kernel)
                 kernel.loaded, kernel.set = loaded, partial(self._set, kernel, source)
                 self._kernels[source] = kernel
         return self._kernels[source]
@@ -272,7 +241,7 @@ class CudaDevice(TimedDevice):
         kernel would misread: bare floats, host arrays, arrays of another GPU, arrays with gaps."""
         with self._current():
             source = next((source for source, kernel in self._kernels.items() if kernel is launch.kernel), None)
-            kernel, args = prepared_call(self._cupy, launch, self._world, source)
+            kernel, args = kernels.prepared_call(self._cupy, launch, self._world, source)
             # A RawKernel of the user's own is let pass.
             if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
                 raise UsageError(
@@ -291,7 +260,7 @@ class CudaDevice(TimedDevice):
 
     def resources(self, launch: Launch) -> KernelResources | None:
         with self._current():
-            return kernel_resources(self._cupy, launch, self._facts.threads_per_sm)
+            return kernels.kernel_resources(self._cupy, launch, self._facts.threads_per_sm)
 
     def begin_test(self) -> None:
         self._whole_seed = 0
@@ -359,11 +328,11 @@ class CudaDevice(TimedDevice):
 
     @property
     def newest_ptx(self) -> Version | None:
-        return newest_ptx(self._cupy)
+        return kernels.newest_ptx(self._cupy)
 
     def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
         with self._current():
-            return why_not_loaded(self._cupy, old, cubin if self._codes.loads_machine_code else None)
+            return kernels.why_not_loaded(self._cupy, old, cubin if self._codes.loads_machine_code else None)
 
     def old_code(
         self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None, cubin: bytes | None = None
@@ -383,21 +352,21 @@ class CudaDevice(TimedDevice):
             if cubin is not None and not self._codes.loads_machine_code:
                 raise KernelError("CuPy has the driver compile kernels here, and it is machine code of NVRTC's")
             kernel = (
-                kernel_of_ptx(self._cupy, old, launch.kernel)
+                kernels.kernel_of_ptx(self._cupy, old, launch.kernel)
                 if cubin is None
-                else kernel_of_cubin(self._cupy, cubin, old, launch.kernel)
+                else kernels.kernel_of_cubin(self._cupy, cubin, old, launch.kernel)
             )
             before = replace(launch, kernel=kernel)
             if shape is not None:
                 before = replace(before, **shape._asdict())
             launches = [before]
             if cubin is None and self._codes.loads_machine_code:
-                launches.append(replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel)))
+                launches.append(replace(launch, kernel=kernels.kernel_of_ptx(self._cupy, new, launch.kernel)))
             calls = [BoundLaunch(one, workload.stream, self.launcher(one, workload.stream)) for one in launches]
-            _, args = prepared_call(self._cupy, launch, self._world)
+            _, args = kernels.prepared_call(self._cupy, launch, self._world)
             self._runtime.wait_device()
             with self._guard.allocation("a copy of the arrays, kept from the old code,"):
-                restore = keep_arrays(self._cupy, filter(self._is_array, args))
+                restore = kernels.keep_arrays(self._cupy, filter(self._is_array, args))
             for call in calls:
                 self.run(replace(workload, call=call))
             self._restore(restore)
@@ -408,9 +377,9 @@ class CudaDevice(TimedDevice):
         if self._variables_set(launch.kernel):
             raise KernelError("the test sets variables of the kernel")
         with self._current():
-            _, args = prepared_call(self._cupy, launch, self._world)
+            _, args = kernels.prepared_call(self._cupy, launch, self._world)
             self._runtime.wait_device()
-            return host_copies(self._cupy, args, self._is_array)
+            return kernels.host_copies(self._cupy, args, self._is_array)
 
     def _restore(self, restore: Call) -> None:
         with self._current():
@@ -434,11 +403,11 @@ class CudaDevice(TimedDevice):
             before = self._health.begin()
             self._measured = workload
             try:
-                calibrate(self._timer, workload)
+                timing.calibrate(self._timer, workload)
                 measurement = measure_timed(self, workload, budget, progress)
                 empty = self._timer.known_empty_seconds
                 if self._timer.blocked and self._in_graph is None and empty is not None and measurement.samples:
-                    refuse_empty(median(measurement.samples), empty)  # it may have moved away since calibration
+                    timing.refuse_empty(median(measurement.samples), empty)  # it may have moved away since calibration
                 return replace(
                     measurement,
                     findings=(*measurement.findings, *self._findings(before, measurement)),
@@ -459,14 +428,14 @@ class CudaDevice(TimedDevice):
 
     def _run_replayed(self, workload: Workload) -> Workload:
         """Return the workload, and what is sampled beside it, as replays of a graph of one run each."""
-        settle(self._timer, workload)
+        timing.settle(self._timer, workload)
         stream = self._runtime.stream(workload.stream)
         # CUDA does not capture its default stream. In place of that one that waits for it: then CUDA refuses what a
         # callable still puts there, which the graph would lack.
         capturing = stream if stream.ptr not in LEGACY_STREAMS else self._cupy.cuda.Stream()
 
         def replayed(call: Call) -> Call:
-            replay = captured_run(self._cupy, call, capturing)
+            replay = kernels.captured_run(self._cupy, call, capturing)
             return lambda: replay(stream)
 
         call, *others = map(replayed, (workload.call, *workload.interleaved))
@@ -478,19 +447,23 @@ class CudaDevice(TimedDevice):
 
         launches: the workload's, then those beside it, such as old code: each replayed so, on the same arrays.
         """
-        count = launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
-        _, args = prepared_call(self._cupy, launches[0], self._world)
+        count = kernels.launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
+        _, args = kernels.prepared_call(self._cupy, launches[0], self._world)
         self._runtime.wait_device()
         free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
         with self._guard.allocation("copies of the arrays, for graph=True,"):
-            sets = rotated_arguments(self._cupy, args, self._is_array, count, free) if workload.cold else [args] * count
+            sets = (
+                kernels.rotated_arguments(self._cupy, args, self._is_array, count, free)
+                if workload.cold
+                else [args] * count
+            )
         workload.call()  # loads the kernel
         self._runtime.wait_device()
         stream = self._runtime.stream(workload.stream)
 
         def replayed(launch: Launch) -> Call:
             calls = [self.launcher(replace(launch, args=one), None) for one in sets]
-            graph = captured_launches(self._cupy, calls)
+            graph = kernels.captured_launches(self._cupy, calls)
 
             def replay(_kept: object = sets) -> None:
                 graph.launch(stream)
@@ -522,7 +495,7 @@ class CudaDevice(TimedDevice):
         del inputs
         with self._current():
             probe = self._probes.probe(traffic)
-            load(self._timer, self._measured or Workload(probe.call, traffic), probe.call)
+            timing.load(self._timer, self._measured or Workload(probe.call, traffic), probe.call)
             return probe
 
     def conditions(self) -> Conditions:
@@ -570,7 +543,7 @@ class CudaDevice(TimedDevice):
         return self._cupy.from_dlpack(array)
 
     def _is_small(self, data_bytes: int) -> bool:
-        return needs_flush(data_bytes, self._facts.cache_bytes)
+        return timing.needs_flush(data_bytes, self._facts.cache_bytes)
 
     def _random_bytes(self, size: int) -> Any:
         words = self._cupy.empty(-(-size // 8), np.uint64)
@@ -592,13 +565,13 @@ class CudaDevice(TimedDevice):
 
     def _findings(self, before: GpuReading, measurement: Measurement) -> tuple[Finding, ...]:
         reading, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
-        slowdown = slowdown_finding(reason for conditions in around for reason in conditions.event_reasons)
+        slowdown = health.slowdown_finding(reason for conditions in around for reason in conditions.event_reasons)
         seen = (
-            clocks_disagree(self._timer.clock_mhz, reading.sm_clock_mhz, slowed=slowdown is not None),
-            sm_clock_low(self._timer.clock_mhz, self._nominal_clock_mhz),
-            memory_clock_low(reading.memory_clock_mhz, self._max_memory_clock_mhz),
+            health.clocks_disagree(self._timer.clock_mhz, reading.sm_clock_mhz, slowed=slowdown is not None),
+            health.sm_clock_low(self._timer.clock_mhz, self._nominal_clock_mhz),
+            health.memory_clock_low(reading.memory_clock_mhz, self._max_memory_clock_mhz),
             slowdown,
-            ecc_finding(before, reading),
+            health.ecc_finding(before, reading),
         )
         return (*self._timer.findings, *(finding for finding in seen if finding is not None))
 
@@ -607,7 +580,7 @@ class CudaDevice(TimedDevice):
         nothing = self._runtime.launch_nothing
         if self._in_graph is None:
             return nothing
-        graph, target = captured_launches(self._cupy, [nothing] * self._in_graph), self._runtime.stream(stream)
+        graph, target = kernels.captured_launches(self._cupy, [nothing] * self._in_graph), self._runtime.stream(stream)
         return lambda: graph.launch(target)
 
     def _detail(self, stream: Any) -> dict[str, Any]:

@@ -117,22 +117,19 @@ class ContextGuard:
             ) from None
 
     def _note_if_sticky(self, error: BaseException) -> None:
-        culprit = error if status_of(error) in STICKY else self._ask_device()
-        status = None if culprit is None else status_of(culprit)
-        if culprit is None or status is None:
+        culprit = error
+        if status_of(error) not in STICKY:
+            try:
+                self._synchronize()
+            except RuntimeError as told:  # what CuPy's errors of runtime and driver are
+                culprit = told
+        if (status := status_of(culprit)) not in STICKY:
             return
         self.lost = self.lost or (
             f"the GPU context is lost, {STICKY[status]} ({one_line(culprit)}): nothing more can be measured in this "
             "process; run the test alone under compute-sanitizer to find the place"
         )
         raise DeviceLost(self.lost) from error
-
-    def _ask_device(self) -> BaseException | None:
-        try:
-            self._synchronize()
-        except RuntimeError as error:  # what CuPy's errors of runtime and driver are
-            return error if status_of(error) in STICKY else None
-        return None
 
 
 class CupyRuntime:
