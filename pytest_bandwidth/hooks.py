@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.devices.base import Probe as Probe
     from pytest_bandwidth.devices.base import Sample as Sample
     from pytest_bandwidth.devices.base import TimedDevice as TimedDevice
+    from pytest_bandwidth.devices.base import Watch as Watch
     from pytest_bandwidth.devices.cpu.kernels import HostKernel as HostKernel
     from pytest_bandwidth.devices.sampling import measure_timed as measure_timed
     from pytest_bandwidth.domain.device import Conditions as Conditions
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from pytest_bandwidth.domain.measured.measurement import Measurement as Measurement
     from pytest_bandwidth.domain.measured.rounds import Rounds as Rounds
     from pytest_bandwidth.evidence.fresh_processes import JudgedTest as JudgedTest
-    from pytest_bandwidth.fixture.watched import Watch as Watch
     from pytest_bandwidth.fixture.watched import Watched as Watched
     from pytest_bandwidth.frameworks.base import Framework as Framework
     from pytest_bandwidth.judging.judge import Judged as Judged
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 # What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
 _TYPES = {
-    **dict.fromkeys(("Device", "Launch", "Probe", "Sample", "TimedDevice"), "pytest_bandwidth.devices.base"),
+    **dict.fromkeys(("Device", "Launch", "Probe", "Sample", "TimedDevice", "Watch"), "pytest_bandwidth.devices.base"),
     **dict.fromkeys(("Conditions", "DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
     **dict.fromkeys(("Finding", "Measurement"), "pytest_bandwidth.domain.measured.measurement"),
     "Rounds": "pytest_bandwidth.domain.measured.rounds",
     "measure_timed": "pytest_bandwidth.devices.sampling",
     **dict.fromkeys(("Explanation", "Operator", "Wording"), "pytest_bandwidth.domain.measured.explanation"),
-    **dict.fromkeys(("Watch", "Watched"), "pytest_bandwidth.fixture.watched"),
+    "Watched": "pytest_bandwidth.fixture.watched",
     "Framework": "pytest_bandwidth.frameworks.base",
     "HostKernel": "pytest_bandwidth.devices.cpu.kernels",
     "Outcome": "pytest_bandwidth.outcomes.outcome",

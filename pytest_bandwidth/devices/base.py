@@ -123,7 +123,7 @@ class Workload:
     cold: bool = True
     spoilt: Callable[[], Finding | None] | None = None
     nothing: Call | None = None
-    observer: Observer | None = None
+    observer: Watch | None = None
 
     @property
     def setup_of_interleaved(self) -> Call | None:
@@ -143,14 +143,26 @@ class Workload:
         return self.traffic.bytes_written / touched if touched else 0.0
 
 
-class Observer(Protocol):
-    """Look at the samples of a measurement, untimed. place: 0 is the workload, 1 its first interleaved callable."""
+class Watch:
+    """Look on while a measurement is taken. What is not overridden does nothing.
+
+    Nothing of it is timed. place: which of the workloads, from 0. What a device samples beside them, such as `doubled`,
+    has a place behind theirs.
+    """
 
     def before(self, place: int) -> None:
-        """Prepare for a sample, when `setup` has run."""
+        """Prepare for a sample, when `setup` has run and the last sample's work is done."""
 
     def after(self, place: int, value: object) -> None:
         """Look at what a sample left. value: what its callable returned."""
+
+    def recovers(self) -> bool:
+        """Return whether to measure again after the work raised: it did so on inputs that this had changed."""
+        return False
+
+    def finished(self, place: int, measurement: Measurement) -> Measurement:
+        """Return the measurement with what was found out."""
+        return measurement
 
 
 class Turn(Protocol):

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+# By names of dtypes, as the table has them.
+PRECISION_OF_DTYPE = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
+
 
 @dataclass(frozen=True, slots=True)
 class Datasheet:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.baseline.code_files import code_change
+from pytest_bandwidth.devices.base import Watch
 from pytest_bandwidth.domain.code.identity import CODE_CHANGED, FUNCTION_CHANGED
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import (
@@ -40,7 +41,7 @@ from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest, 
 from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.fixture.input import checked_tags, refuse_other_devices
-from pytest_bandwidth.fixture.watched import Watch, Watched
+from pytest_bandwidth.fixture.watched import Watched
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.measuring.measurer import Measurer

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
-from pytest_bandwidth.devices.datasheets import Datasheet, datasheets
+from pytest_bandwidth.devices.datasheets import PRECISION_OF_DTYPE, Datasheet, datasheets
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Fact, Peak
 
 # The Infinity Cache lies between L2 and memory, and HIP reports the L2 only.
@@ -178,7 +178,6 @@ MEMORY_SLACK = 0.06
 # Compute-capability majors on which 2 × maximum memory clock × bus width ÷ 8 gives the datasheet's figure.
 # 10 (B200) is out: the bus width that NVML reports for it changed between drivers.
 ARITHMETIC_HOLDS_FOR = frozenset({6, 7, 8, 9, 12})
-_ALIASES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
 
 
 def arithmetic_peak(facts: CudaFacts, nvml: GpuIdentity) -> Peak | None:
@@ -226,5 +225,5 @@ def datasheet_flops(identity: DeviceIdentity, precision: str) -> float | None:
     row = find_datasheet(identity)
     if row is None:
         return None
-    tflops = row.tflops.get(_ALIASES.get(precision, precision))
+    tflops = row.tflops.get(PRECISION_OF_DTYPE.get(precision, precision))
     return None if tflops is None else tflops * 1e12

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.base import Watch, Workload
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, Finding, Measurement
 from pytest_bandwidth.domain.units import counted
@@ -34,7 +34,7 @@ from pytest_bandwidth.features.honest.arrays import (
 )
 from pytest_bandwidth.features.honest.reference import compared, copied, expected_arrays, reference_of
 from pytest_bandwidth.features.honest.tampering import is_foreign, replaced
-from pytest_bandwidth.fixture.watched import Reference, Watch, Watched
+from pytest_bandwidth.fixture.watched import Reference, Watched
 from pytest_bandwidth.frameworks.arrays import arrays_in
 from pytest_bandwidth.options.errors import UserHookFailed, WorkloadFailed, named_failures
 
