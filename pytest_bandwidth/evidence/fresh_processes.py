@@ -124,7 +124,8 @@ BEYOND_MAJORITY = 1
 # A fresh whole run may take so long; a hung one must not block an update for ever.
 WHOLE_RUN_SECONDS = 4 * 3600.0
 # Of a measurement's time budget, for the rounds of an update's further runs. What tells its runs apart are their
-# processes: with 1, 0.75 and 0.5 of the time, shares of the probe of nine runs spread alike (0.6 to 5 %).
+# processes: with 1, 0.75 and 0.5 of the time, nine runs' shares of the probe spread alike (0.6 to 5 % where memory
+# bounds them).
 UPDATE_SHARE = 0.5
 
 
