@@ -34,7 +34,7 @@ def update(
     merge_in: Callable[[Baseline], Merge] = lambda _: lambda _old, new: new,
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[Change]:
-    """Write entries into one device's file, which is made where there is none; return those whose text changed.
+    """Write entries into one device's file, and return the changes. A file that does not exist is created.
 
     merge_in: called under the lock with the whole file as it is at that moment; returns what merges. That is called for
     each of `updates` with the entry that the file holds (None where it holds none) and the new one, and returns what

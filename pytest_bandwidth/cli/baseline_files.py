@@ -161,7 +161,7 @@ def prune(options: argparse.Namespace) -> int:
 
 
 def _measured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path]) -> tuple[list[Baseline], set[str]]:
-    """Return the file of the runs' device, and the keys of what they measured."""
+    """Return the baseline of the device that the runs measured, and the keys of the tests in the runs."""
     loaded = {baseline.path: baseline for baseline in baselines}
     measured: set[str] = set()
     files = set()

@@ -24,7 +24,7 @@ def argument(parse: Parser, meaning: str) -> Any:
 
 
 def fitting(read: Parser, fits: Callable[[Any], bool], expected: str) -> Parser:
-    """Return a parser of what `read` reads, without a ValueError, and what fits."""
+    """Return a parser that takes a text if `read` can read it and its value `fits`. `expected` is for the error."""
 
     def parse(text: str) -> Any:
         with suppress(ValueError):

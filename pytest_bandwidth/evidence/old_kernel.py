@@ -238,7 +238,7 @@ class OldKernels:
 class _Seen:
     """Hold what new processes saw of a kernel that ran alternately with its old code.
 
-    said: of each row what it tells of the old code. refused: why the machine code that was kept did not run.
+    said: what each row says about the old code, by the keys below. refused: why the stored machine code did not run.
     """
 
     rows: list[FreshRow] = field(default_factory=list)
@@ -299,8 +299,9 @@ def why_not_loadable(
 # Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
 HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
-# In what is told of it in a row's `detail`: the median over the rounds of ln(the new work's seconds ÷ the old's);
-# likewise of the whole seconds, as they are; what those hold beside the work, in seconds and as a share.
+# Keys of what a row's `detail` says about the old kernel. DROP is the median over the rounds of ln(new ÷ old seconds),
+# each without the launch's fixed cost. RATIO is the median of new ÷ old seconds with it. FLOOR is that cost in seconds,
+# FLOOR_SHARE as a share.
 DROP, RATIO, FLOOR, FLOOR_SHARE = "drop", "ratio", "floor", "floor_share"
 RESOURCES, SECTORS, TROUBLE, REFUSED = "resources", "sectors", "trouble", "refused"
 

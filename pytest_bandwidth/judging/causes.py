@@ -61,12 +61,11 @@ def likely_causes(judged: Judged) -> tuple[str, ...]:
     if entry is None or "remedy" in facts or rule in BY_COMPILER:
         return ()
     of_feature = "about" in facts
-    # What the compiler gave the entry's code where that ran beside the new: nothing but code, and what compiled it,
-    # differs then.
+    # The old code ran in this process too, so the compiler's resources of both are comparable.
     old = judged.old_resources if rule == Rule.OLD_KERNEL or of_feature else None
-    # Nothing but code differs.
+    # Old and new code alternated on this machine: only the code can be the cause.
     code_alone = rule in (Rule.OLD_KERNEL, Rule.PAIRS)
-    # The probe's time tells nothing of counts.
+    # For counts the probe's time is no cause.
     timed = not of_feature and rule != Rule.COUNTS and judged.decision.status is not Status.MISMATCH
     resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
     causes = list(measurement.code.changes_since(identity_of_plain(entry.code)))

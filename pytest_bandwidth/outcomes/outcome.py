@@ -116,7 +116,7 @@ class Outcome:
         return identity_of_plain(self.code_identity).standing(then, by="ptx" if self.counts else "sass")
 
     def to_entry(self, **others: Any) -> Entry:
-        """Return how it was measured, and what ran, as a baseline's entry. others: fields in their place, or beside."""
+        """Return this row as a baseline's entry, without figures. others: fields to set or replace."""
         same = {name: getattr(self, name) for name in ("key", "bytes_read", "bytes_written", "method")}
         held = {"settings": dict(self.settings), "counts": dict(self.counts), "code": dict(self.code_identity)}
         return Entry(**{**same, **held, "resources": recorded_resources(self.resources), **others})

@@ -44,9 +44,9 @@ NUMBERS_64 = frozenset(
 _INCLUDING = ("-I", "--include-path", "-include", "--pre-include")
 
 
-# Text, options and name expressions of what is compiled.
+# What NVRTC compiles: the text, the options, the name expressions.
 _Source = tuple[str, tuple[str, ...], tuple[str, ...]]
-# What NVRTC made of a source: its PTX, and machine code; that is empty where the driver compiles the PTX.
+# What NVRTC returned: the PTX, and the machine code, which is empty where the driver compiles the PTX.
 _Compiled = tuple[str, bytes]
 
 

@@ -20,9 +20,9 @@ def without_comments(source: str) -> str:
 
 
 class SourceParameter(NamedTuple):
-    """Hold a kernel's parameter; "" for what is not told.
+    """Describe one parameter of a kernel, as its source declares it. A field is "" where the source does not say.
 
-    pointee: the type that it points at, as written: ``const float* x`` → ``float``. held: its own type where it is no
+    pointee: the type that a pointer points at: ``const float* x`` → ``float``. held: the type of a parameter that is no
     pointer: ``const int n`` → ``int``.
     """
 

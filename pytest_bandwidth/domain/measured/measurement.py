@@ -204,7 +204,7 @@ class Measurement:
 
     @property
     def relative(self) -> float | None:
-        """Return the achieved ÷ the probe's bandwidth, median over the rounds; None where there is none to tell."""
+        """Return the kernel's bandwidth ÷ the probe's, as the median over the rounds; None without a probe."""
         rounds = self.rounds
         if not rounds.probe_seconds or not rounds.probe_bytes or min(self.samples) <= 0:
             return None

@@ -31,9 +31,9 @@ from pytest_bandwidth.measuring.task import TurnsOf
 
 GO, STOP = "go", "stop"
 SEED_BITS = 63
-# OpenMP's threads of the process that has sampled spin before they sleep (SHORT_SPINS of `process`). Where that was not
-# waited for, a triad on all processors lost 60 to 100 % of its rounds to them. Where the user has them spin for long or
-# for ever (OMP_WAIT_POLICY=active), the other process goes on all the same.
+# After a sample the process waits until its OpenMP threads sleep; they spin first (SHORT_SPINS of `process`). Without
+# this wait, a triad on all processors lost 60 to 100 % of its rounds. If the user lets threads spin for long, or for
+# ever (OMP_WAIT_POLICY=active), the wait ends here and the other process samples.
 MOST_REST_SECONDS, STEP_SECONDS = 0.02, 0.0005
 # A pair has enough rounds once the standard error of their ratio's median is this share of the tolerance. Finer rounds
 # cost time and gain little: the first look, after four pairs, passes unchanged code whose pairs spread by three tenths
