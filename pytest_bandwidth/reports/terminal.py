@@ -52,7 +52,7 @@ MOST_CHANGES = 40
 LEAST_CREEP = 0.01
 _AGAINST_OTHERS = " since other processes ran: end them, or set bandwidth_busy_processors in the ini file"
 _AGAINST_OWN_THREADS = (
-    " and no other process was seen: if two libraries have threads, give one of them fewer (OPENBLAS_NUM_THREADS=1)"
+    " though no other process was seen: if two libraries run threads, set one to one thread (OPENBLAS_NUM_THREADS=1)"
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -53,7 +53,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
 )
 
 # By the opcode's modifier: all that follows ``::`` is of one memory here.
-SPACES: dict[str, Any] = {name: name.partition("::")[0] for name in SETS["space"]}
+SPACES = {name: cast("Space", name.partition("::")[0]) for name in SETS["space"]}
 
 
 # The bits of a clock's register, and the first of them.
