@@ -52,6 +52,9 @@ FEWEST_COMPARED = 4
 # Then so many runs show what is kept from the call before: with changed inputs, the first ones, and either as drawn.
 # A result kept from a run with the first inputs does not show under changed ones: that order is drawn once in four.
 MIXED_TRIALS, CHANGED_AFTER_PLAIN = 12, 0.25
+# Changed inputs several times, then the first ones: work that is left out in each fourth call, or more often, shows.
+# A busy machine ends none of these runs early. Slow work is run twice.
+WHOLE_PERIOD, OF_SLOW_WORK = 4, 2
 # To look at samples takes this share of the measurement's time at most, after the first ones.
 LOOKING_SHARE, ALWAYS_LOOKED_AT = 0.08, 6
 # So many numbers are not the same twice by chance, where other values of an input are changed.
@@ -516,7 +519,9 @@ class WorkWatch(Watch):
             else:
                 self._trial(place, workload)
         if state.finding is None and self._honest:
-            self._try(place, state, workload, max(TRIAL_SECONDS, TRIAL_SHARE * measurement.rounds.wall_seconds))
+            seconds = max(TRIAL_SECONDS, TRIAL_SHARE * measurement.rounds.wall_seconds)
+            is_slow = workload.setup is not None or WHOLE_PERIOD * (measurement.seconds or 0.0) > seconds
+            self._try(place, state, workload, seconds, OF_SLOW_WORK if is_slow else WHOLE_PERIOD)
         if state.finding is None and not self._device.identity.counts_only:
             called = self._calls_reference(place, workload)  # its last run is of the test's own inputs
             if not self._honest:
@@ -526,10 +531,10 @@ class WorkWatch(Watch):
             measurement = replace(measurement, value=state.value)
         return measurement if state.finding is None else measurement.refuted(state.finding)
 
-    def _try(self, place: int, state: _Place, workload: Workload, seconds: float) -> None:
+    def _try(self, place: int, state: _Place, workload: Workload, seconds: float, fewest_mixed: int) -> None:
         """Change inputs until each showed, or did not show often enough; then judge which did.
 
-        seconds: where the device times, trials end after so long, once there is one of each kind.
+        seconds: where the device times, trials end after so long, once there is one of each kind, and `fewest_mixed`.
         """
         counts_only, until = self._device.identity.counts_only, time.monotonic() + seconds
         fewest = len(KINDS_COMPARED) if self._has_function else len(KINDS) if counts_only else FEWEST_CHANGES
@@ -552,9 +557,10 @@ class WorkWatch(Watch):
         if not counts_only:
             plain = True
             for turn in range(MIXED_TRIALS):
-                if state.finding is None and (turn < 2 or time.monotonic() < until):
+                if state.finding is None and (turn < fewest_mixed or time.monotonic() < until):
                     plain_share = 1 - CHANGED_AFTER_PLAIN if plain else 0.5
-                    plain = turn == 1 or (turn > 1 and bool(self._generator.random() < plain_share))
+                    is_drawn = turn >= fewest_mixed and bool(self._generator.random() < plain_share)
+                    plain = is_drawn or turn == fewest_mixed - 1
                     self._trial(place, workload, plain=plain)
             self._move(state, workload)
         self._look_at_inputs(state)
