@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from statistics import stdev
 
 import pytest
 from judged_kernels import (
@@ -295,6 +296,15 @@ def test_a_mean_past_the_tolerance_needs_a_bound_above_nothing(number, drops):
     assert status_of(look(*drops(centre, 1.001 * spread))) is undecided
     assert status_of(look(*drops(-centre, 0.999 * spread))) is IMPROVED
     assert status_of(look(*drops(-centre, 1.001 * spread))) is not IMPROVED
+
+
+@pytest.mark.parametrize(("number", "drops"), [(4, four), (8, lambda *given: four(*given) * 2)])
+def test_each_look_takes_a_mean_within_an_error_of_the_tolerance_for_a_loss_of_it(number, drops):
+    spread = 0.005
+    error = stdev(drops(0.0, spread)) / math.sqrt(number)
+    for share, status, gained in ((0.999, REGRESSED, IMPROVED), (1.001, None, OK)):
+        assert status_of(look(*drops(LIMIT - share * error, spread))) is status
+        assert status_of(look(*drops(share * error - LIMIT, spread))) is gained
 
 
 @pytest.mark.parametrize("centre", [0.9 * LIMIT, 0.5 * LIMIT, 0.0, -LIMIT / 2])
