@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -30,21 +31,39 @@ def write_line(config: pytest.Config, text: str) -> None:
         reporter.flush()
 
 
+def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    """Let what is printed meanwhile reach the terminal behind pytest's output capture."""
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    return nullcontext() if capture is None else capture.global_and_fixture_disabled()
+
+
+def watched_terminal(config: pytest.Config) -> Callable[[str], None] | None:
+    """Return what writes to the terminal that a person watches; None in CI, in a file, a pipe or xdist's worker."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput") or not reporter.isatty or os.environ.get("CI"):
+        return None
+
+    def write(text: str) -> None:
+        # Not through the reporter, which would count the lines towards its own.
+        with uncaptured(config):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    return write
+
+
 class ProgressLine:
     """Write to the terminal behind pytest's output capture, over itself."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        self._shows = reporter is not None and not hasattr(config, "workerinput")
-        self._watched = self._shows and reporter.isatty and not os.environ.get("CI")
-        self._capture = config.pluginmanager.get_plugin("capturemanager")
-        self._width = config.get_terminal_writer().fullwidth if self._watched else 0
+        self._write = watched_terminal(config)
+        self._width = 0 if self._write is None else config.get_terminal_writer().fullwidth
         self._showing = False
 
     def show(self, test: str, text: str) -> None:
         """Show what `test` is doing, where a person watches."""
-        if self._watched:
+        if self._write is not None:
             # A long name gives way, down to a third of the line, then the text's end does.
             name, said, width = printable(test), printable(text), self._width - 1
             line = f"{shortened(name, max(width // 3, width - width_of(said) - 2))}: {said}"
@@ -53,24 +72,15 @@ class ProgressLine:
 
     def note(self, text: str) -> None:
         """Write a line that stays, where no person watches."""
-        if self._shows and not self._watched:
-            with self._uncaptured():
+        if self._write is None and not hasattr(self._config, "workerinput"):
+            with uncaptured(self._config):
                 write_line(self._config, text)
 
     def clear(self) -> None:
         """Take the line away, if there is one."""
-        if self._showing:
+        if self._write is not None and self._showing:
             self._write(_START_OF_LINE)
             self._showing = False
-
-    def _write(self, text: str) -> None:
-        # Not through the reporter, which would count the line towards its own.
-        with self._uncaptured():
-            sys.stdout.write(text)
-            sys.stdout.flush()
-
-    def _uncaptured(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._capture is None else self._capture.global_and_fixture_disabled()
 
 
 @dataclass(frozen=True, slots=True)

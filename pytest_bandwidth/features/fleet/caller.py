@@ -23,9 +23,9 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardRow, Lost, Returned, Task
 from pytest_bandwidth.features.fleet.cluster import Cluster, Schedule
-from pytest_bandwidth.features.fleet.overview import fleet_document, live_table, progress, table
+from pytest_bandwidth.features.fleet.overview import LiveTable, fleet_document, progress, table
 from pytest_bandwidth.features.fleet.returned import interrupted, read_result, refused
-from pytest_bandwidth.measuring.progress import write_line
+from pytest_bandwidth.measuring.progress import watched_terminal, write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.options.reading import settings_of
 from pytest_bandwidth.options.settings import Settings
@@ -97,7 +97,7 @@ class FleetCaller:
                 task = self._task(settings_of(config))
                 nodes = {card.node_id for card in self._cards}
                 write_line(config, f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
-                live = live_table(config)
+                live = LiveTable(watched_terminal(config))
 
                 def say(text: str) -> None:
                     live.clear()

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, fields
 from statistics import median
 from typing import Any
-
-import pytest
 
 from pytest_bandwidth.cli.output import SCHEMA, terminal_width
 from pytest_bandwidth.domain.units import counted, digits, format_percent, format_seconds
@@ -90,7 +85,9 @@ def fleet_document(
 class LiveTable:
     """Write a table over its last version. write: takes text for the terminal; None if nobody watches."""
 
-    def __init__(self, write: Callable[[str], None] | None, size: Callable[[], tuple[int, int]]) -> None:
+    def __init__(
+        self, write: Callable[[str], None] | None, size: Callable[[], tuple[int, int]] = shutil.get_terminal_size
+    ) -> None:
         self._write, self._size = write, size
         self._lines = 0
 
@@ -129,21 +126,6 @@ def table_of(seen: Sequence[CardNow], ended: Sequence[CardNow], width: int, heig
         found = Counter(one.state for one in left_out)
         lines.append(f"… and {', '.join(f'{count} {state}' for state, count in sorted(found.items()))}")
     return [start_of(printable(line), width - 1) for line in lines]
-
-
-def live_table(config: pytest.Config) -> LiveTable:
-    """Return the table for pytest's terminal; one that shows nothing in CI, in a file or a pipe."""
-    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    capture: Any = config.pluginmanager.get_plugin("capturemanager")
-
-    def write(text: str) -> None:
-        # Not through the reporter, which would count the lines towards its own.
-        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
-            sys.stdout.write(text)
-            sys.stdout.flush()
-
-    watched = reporter is not None and reporter.isatty and not os.environ.get("CI")
-    return LiveTable(write if watched else None, shutil.get_terminal_size)
 
 
 # ---- the page: one file without scripts or network, with a few figures a test; the document has those of every card -
