@@ -23,6 +23,7 @@ from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.metrics import METRICS, value_of_run
 from pytest_bandwidth.domain.units import counted, digits, format_percent, parse_fraction
+from pytest_bandwidth.domain.values import parsed
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.stored import reference_of
@@ -88,10 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _drop(text: str) -> float:
-    try:
-        value = parse_fraction(text)
-    except ValueError as error:
-        raise UsageError(f"--drop: {error}") from None
+    value: float = parsed("--drop", text, parse_fraction)
     if not 0 < value <= 0.5:
         raise UsageError(f"--drop {text}: expected more than 0 % and at most 50 %")
     return value

@@ -139,6 +139,16 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+def parsed(option: str, text: str | None, parse: Parser) -> Any:
+    """Return what was given for an option of a command, None where nothing was. Raises UsageError that names it."""
+    from pytest_bandwidth.domain.errors import UsageError
+
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
 def brought(name: str, found: Iterable[object], kind: type[Kind], called: str | None = None) -> list[Kind]:
     """Return all items of lists that user code returned. Raises UsageError that names the first one of another type.
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_bandwidth.devices.open import checked_name
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.values import switch
+from pytest_bandwidth.domain.values import parsed, switch
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.options.options import declared, given, owners, places_of, usage_error
 from pytest_bandwidth.options.settings import ANCHOR, Settings, options_in
@@ -121,9 +121,5 @@ def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:
             is_switch = parsers[name] is switch
             if (isinstance(value, bool) and not is_switch) or not isinstance(value, (str, int, float)):
                 raise UsageError(f"bandwidth marker: {name}={value!r}, expected a number or text")
-            try:
-                read = parsers[name](str(value))
-            except ValueError as error:
-                raise UsageError(f"bandwidth marker: {name}: {error}") from None
-            found.setdefault(name, read)
+            found.setdefault(name, parsed(f"bandwidth marker: {name}", str(value), parsers[name]))
     return MarkerOptions(**found)

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pytest_bandwidth.cli.main import INTERRUPTED, UNUSABLE
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_count, parse_positive
+from pytest_bandwidth.domain.values import parsed
 from pytest_bandwidth.reports.formats import JSON
 from pytest_bandwidth.storage.atomic import HTML, refuse_foreign
 
-Number = TypeVar("Number", int, float)
 # Ray's own names, without those of what it ships: --chdir is for that. https://docs.ray.io/en/latest/ray-core/handling-dependencies.html
 ENVIRONMENTS = ("pip", "uv", "conda", "py_executable", "image_uri", "container")
 BESIDE = ("env_vars", "config")
@@ -84,8 +84,8 @@ def run(options: argparse.Namespace) -> int:
     environment = None
     if options.runtime_env is not None:
         environment = read_runtime_env(options.runtime_env, ships_folder=options.chdir is None)
-    timeout_seconds = _parsed("--timeout", options.timeout, parse_positive)
-    caller = FleetCaller(options, environment, timeout_seconds, _parsed("--retries", options.retries, parse_count))
+    timeout_seconds = parsed("--timeout", options.timeout, parse_positive)
+    caller = FleetCaller(options, environment, timeout_seconds, parsed("--retries", options.retries, parse_count))
     # The caller has no workers of its own, whatever the ini file says.
     alone = ["-n0"] if find_spec("xdist") is not None else []
     # This command is the plugin's own module, loaded before pytest could rewrite its assertions.
@@ -100,13 +100,6 @@ def run(options: argparse.Namespace) -> int:
     if ended == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED
     return UNUSABLE if ended in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) else caller.status
-
-
-def _parsed(option: str, text: str, parse: Callable[[str], Number]) -> Number:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
 
 
 def read_runtime_env(path: Path, *, ships_folder: bool) -> dict[str, Any]:

@@ -35,12 +35,14 @@ Exit status 0: every candidate is correct and honest; 1: some candidate is not;
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pytest_bandwidth.devices.open import known_names
+from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.values import parsed
+
+_error = values.fitting(float, lambda value: 0 <= value < float("inf"), "a number of at least 0")
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +71,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from pytest_bandwidth.cli.output import print_json, write_output
-    from pytest_bandwidth.domain import values
     from pytest_bandwidth.domain.units import parse_bytes
     from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
     from pytest_bandwidth.features.honest.arena_inputs import read_cases
@@ -84,14 +85,14 @@ def run(options: argparse.Namespace) -> int:
         {name: side_of(name) for name in options.candidates},
         None if options.inputs is None else read_cases(options.inputs),
         options.device,
-        seconds=_parsed("--timeout", options.timeout, values.seconds),
-        memory=_parsed("--memory", options.memory, parse_bytes),
+        seconds=parsed("--timeout", options.timeout, values.seconds),
+        memory=parsed("--memory", options.memory, parse_bytes),
         options={
-            "max_time": _parsed("--max-time", options.max_time, values.seconds),
-            "busy_processors": _parsed("--busy-processors", options.busy_processors, values.processors),
+            "max_time": parsed("--max-time", options.max_time, values.seconds),
+            "busy_processors": parsed("--busy-processors", options.busy_processors, values.processors),
         },
-        rtol=_parsed("--rtol", options.rtol, _error),
-        atol=_parsed("--atol", options.atol, _error),
+        rtol=parsed("--rtol", options.rtol, _error),
+        atol=parsed("--atol", options.atol, _error),
     )
     file = None if options.json in (None, "-") else Path(options.json)
     if file is not None:
@@ -106,20 +107,3 @@ def run(options: argparse.Namespace) -> int:
     if file is not None:
         write_output(file, text_of(document), FORM)
     return int(not all(row.is_fine for row in rows))
-
-
-def _error(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"found {text[:40]!r}, expected a number of at least 0")
-    return value
-
-
-def _parsed(option: str, text: str | None, parse: Callable[[str], Any]) -> Any:
-    try:
-        return None if text is None else parse(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
