@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_bandwidth.domain.clock import Clock
+from pytest_bandwidth.domain.clock import Clock, clock
 from pytest_bandwidth.hooks import Command, hookimpl
 from pytest_bandwidth.options.settings import Options, switch
 
@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from pytest_bandwidth.domain.device import DeviceIdentity
     from pytest_bandwidth.hooks import Watch, Watched
 
-# What tests replace to freeze the time, and what the plugin measures by: as they were before any test was loaded.
-CLOCKS_AT_START = {name: getattr(time, name) for name in ("perf_counter", "perf_counter_ns", "monotonic", "time")}
-OWN_CLOCKS_AT_START = {name: getattr(Clock, name) for name in vars(Clock) if name[0] != "_"}
-# Called around each sample: what takes their place could compute there, untimed.
-AROUND_SAMPLES_AT_START = {name: getattr(gc, name) for name in ("disable", "enable", "isenabled")}
+# As they were before any test was loaded: what tests replace to freeze the time; what the plugin measures by; what is
+# called around each sample, in whose place something could compute there, untimed.
+FUNCTIONS_AT_START = [
+    (said, owner, name, getattr(owner, name))
+    for said, owner, names in (
+        ("time", time, ("perf_counter", "perf_counter_ns", "monotonic", "time")),
+        ("the plugin's clock", clock, [name for name in vars(Clock) if name[0] != "_"]),
+        ("gc", gc, ("disable", "enable", "isenabled")),
+    )
+    for name in names
+]
 # The package's constants, by module and name.
 CONSTANTS_AT_START: dict[tuple[str, str], Any] = {}
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import sysconfig
-import time
 from functools import cache, cached_property
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 from pytest_bandwidth.domain.clock import Clock, clock
-from pytest_bandwidth.features.honest import (
-    AROUND_SAMPLES_AT_START,
-    CLOCKS_AT_START,
-    CONSTANTS_AT_START,
-    OWN_CLOCKS_AT_START,
-)
+from pytest_bandwidth.features.honest import CONSTANTS_AT_START, FUNCTIONS_AT_START
 
 _PACKAGE = "pytest_bandwidth"
 # What modules and classes of the package held when they were looked at, by `id`.
@@ -32,15 +25,9 @@ def replaced(device: object) -> str | None:
 
     device: an instance, whose methods may be replaced by themselves.
     """
-    for name, function in CLOCKS_AT_START.items():
-        if getattr(time, name) is not function:
-            return f"time.{name}"
-    for name, function in OWN_CLOCKS_AT_START.items():
-        if getattr(clock, name) is not function:
-            return f"the plugin's clock.{name}"
-    for name, function in AROUND_SAMPLES_AT_START.items():
-        if getattr(gc, name) is not function:
-            return f"gc.{name}"
+    for said, owner, name, function in FUNCTIONS_AT_START:
+        if getattr(owner, name) is not function:
+            return f"{said}.{name}"
     for (module, name), value in CONSTANTS_AT_START.items():
         if getattr(sys.modules.get(module), name, value) is not value:
             return f"{module}.{name}"
