@@ -7,16 +7,16 @@ runs that allow no verdict although --fail-on asks for one.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from pytest_bandwidth.cli.output import device_words, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.units import counted, digits, format_percent
-from pytest_bandwidth.domain.values import positive_fraction
+from pytest_bandwidth.domain.values import parsed, positive_fraction
 from pytest_bandwidth.outcomes.devices import model_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.tables import aligned
@@ -47,10 +47,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if len(options.runs) < 2:
         raise UsageError(f"found {len(options.runs)} saved run, expected two or more")
-    try:
-        tolerance = None if options.tolerance is None else positive_fraction(options.tolerance)
-    except ValueError as error:
-        raise UsageError(f"--tolerance: {error}") from None
+    tolerance = parsed("--tolerance", options.tolerance, positive_fraction)
     loaded = [(path, *load_run(path)) for path in options.runs]
     # One run given twice would count as two processes that agree perfectly.
     first: dict[str, Path] = {}
@@ -67,15 +64,6 @@ def run(options: argparse.Namespace) -> int:
     return compare_runs(options, loaded, tolerance)
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
-    """Hold what documents say about a device, and the medians of GB/s and of the share of its peak by key."""
-
-    about: Mapping[str, Any]
-    gbps: Mapping[str, float]
-    utilization: Mapping[str, float]
-
-
 def compare_devices(options: argparse.Namespace, loaded: Loaded) -> int:
     """Print a table of several devices, without a verdict: another device is no regression.
 
@@ -84,65 +72,52 @@ def compare_devices(options: argparse.Namespace, loaded: Loaded) -> int:
     groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Sequence[Outcome]]]] = {}
     for _, document, outcomes in loaded:
         groups.setdefault(model_of(document["device"]), []).append((document["device"], outcomes))
-    devices = [_device(group) for group in groups.values()]
-    names = ", ".join(str(device.about["name"]) for device in devices)
+    devices = []
+    for group in groups.values():
+        device, _ = group[0]
+        about = {name: device.get(name) for name in ("name", "memory_gib", "kind")}
+        peak_gbps = device["peak"]["gbps"] if device.get("peak") else None
+        devices.append({**about, "peak_gbps": peak_gbps, "runs": len(group)})
+    names = ", ".join(str(device["name"]) for device in devices)
     for option, value in (("--fail-on", options.fail_on), ("--baseline", options.baseline)):
         if value is not None:
             raise UsageError(f"{option} {value}: found runs of {len(devices)} devices ({names}), expected one device's")
-    keys = list(dict.fromkeys(key for device in devices for key in device.gbps))
-    if not options.json:
-        print("\n".join(_lines(devices, keys)))
-        return 0
-    tests = [
-        {
-            "key": key,
-            "gbps": [device.gbps.get(key) for device in devices],
-            "utilization": [device.utilization.get(key) for device in devices],
-            "ratio": [_ratio(device.gbps.get(key), devices[0].gbps.get(key)) for device in devices],
-        }
-        for key in keys
-    ]
-    print_json({"verdict": None, "devices": [device.about for device in devices], "tests": tests})
+    figures = [_figures(outcomes for _, outcomes in group) for group in groups.values()]
+    tests: list[dict[str, Any]] = []
+    for key in dict.fromkeys(chain.from_iterable(figures)):
+        gbps, shares = zip(*(one.get(key, (None, None)) for one in figures), strict=True)
+        ratios = [one / gbps[0] if one is not None and gbps[0] else None for one in gbps]
+        tests.append({"key": key, "gbps": gbps, "utilization": shares, "ratio": ratios})
+    if options.json:
+        print_json({"verdict": None, "devices": devices, "tests": tests})
+    else:
+        print("\n".join(_lines(devices, tests)))
     return 0
 
 
-def _device(group: Sequence[tuple[Mapping[str, Any], Sequence[Outcome]]]) -> _Device:
-    gbps: dict[str, list[float]] = {}
-    shares: dict[str, list[float]] = {}
-    for _, outcomes in group:
-        for outcome in outcomes:
-            if not (outcome.is_valid and outcome.gbps):
-                continue
-            gbps.setdefault(outcome.key, []).append(outcome.gbps)
-            if outcome.utilization is not None and outcome.utilization_of == "peak":
-                shares.setdefault(outcome.key, []).append(outcome.utilization)
-    facts = group[0][0]
-    about = {name: facts.get(name) for name in ("name", "memory_gib", "kind")}
-    about |= {"peak_gbps": facts["peak"]["gbps"] if facts.get("peak") else None, "runs": len(group)}
-    return _Device(
-        about,
-        {key: median(values) for key, values in gbps.items()},
-        {key: median(values) for key, values in shares.items()},
-    )
+def _figures(runs: Iterable[Sequence[Outcome]]) -> dict[str, tuple[float | None, float | None]]:
+    """Return the medians of GB/s and of the share of the peak over the runs that measured them, by key."""
+    measured: dict[str, list[Outcome]] = {}
+    for outcome in chain.from_iterable(runs):
+        if outcome.is_valid and outcome.gbps:
+            measured.setdefault(outcome.key, []).append(outcome)
+    return {
+        key: (median_known(one.gbps for one in found), median_known(one.of_peak for one in found))
+        for key, found in measured.items()
+    }
 
 
-def _lines(devices: Sequence[_Device], keys: Sequence[str]) -> list[str]:
+def _lines(devices: Sequence[Mapping[str, Any]], tests: Sequence[Mapping[str, Any]]) -> list[str]:
     lines: list[str] = []
     headings = ["test"]
-    rows = [[key] for key in keys]
-    for i, device in enumerate(devices, 1):
-        about = device.about
+    rows = [[test["key"]] for test in tests]
+    for i, about in enumerate(devices):
+        named = f"[{i + 1}]"
         words = device_words(about["name"], about["memory_gib"], about["peak_gbps"])
-        lines.append(f"[{i}] {', '.join([*words, counted(about['runs'], 'run')])}")
-        headings += [f"[{i}] GB/s", f"[{i}] of peak", *([] if i == 1 else [f"[{i}] ÷ [1]"])]
-        for key, cells in zip(keys, rows, strict=True):
-            gbps, share = device.gbps.get(key), device.utilization.get(key)
+        lines.append(f"{named} {', '.join([*words, counted(about['runs'], 'run')])}")
+        headings += [f"{named} GB/s", f"{named} of peak", *([f"{named} ÷ [1]"] if i else [])]
+        for test, cells in zip(tests, rows, strict=True):
+            gbps, share, ratio = (test[name][i] for name in ("gbps", "utilization", "ratio"))
             cells += ["" if gbps is None else digits(gbps), "" if share is None else format_percent(share)]
-            if i > 1:
-                ratio = _ratio(gbps, devices[0].gbps.get(key))
-                cells.append("" if ratio is None else f"{ratio:.2f}")
+            cells += ["" if ratio is None else f"{ratio:.2f}"] if i else []
     return [*lines, *aligned(headings, rows, width=terminal_width()), "different devices: no verdict"]
-
-
-def _ratio(gbps: float | None, of: float | None) -> float | None:
-    return gbps / of if gbps is not None and of else None

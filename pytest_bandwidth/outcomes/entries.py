@@ -57,7 +57,7 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
     explaining = {name: str(fact) for name, fact in told if fact is not None}
     return last.to_entry(
         gbps=last.gbps,
-        utilization=last.utilization if last.utilization_of == "peak" else None,
+        utilization=last.of_peak,
         judged_on=judged_on,
         # Where processes ran different code (generated anew, say), the entry is of none of it.
         code=dict(last.code_identity) if all(o.code_identity == last.code_identity for o in found) else {},

@@ -126,6 +126,11 @@ class Outcome:
         return self.bytes_read + self.bytes_written
 
     @property
+    def of_peak(self) -> float | None:
+        """Return the utilization where it is a share of the device's peak."""
+        return self.utilization if self.utilization_of == "peak" else None
+
+    @property
     def valid_utilization(self) -> float | None:
         """Return the utilization for people and tables; None where it means nothing.
 

@@ -38,9 +38,7 @@ BANDWIDTH = Metric("bandwidth", "GB/s", lambda outcome: outcome.gbps)
 SHARE = Metric("share_of_probe", "", lambda outcome: outcome.valid_relative)
 DURATION = Metric("duration", "s", lambda outcome: outcome.seconds)
 PROBE = Metric("probe_bandwidth", "GB/s", lambda outcome: outcome.probe_gbps)
-UTILIZATION = Metric(
-    "utilization", "", lambda outcome: outcome.utilization if outcome.utilization_of == "peak" else None
-)
+UTILIZATION = Metric("utilization", "", lambda outcome: outcome.of_peak)
 METRICS = (BANDWIDTH, SHARE, DURATION, PROBE, UTILIZATION)
 
 

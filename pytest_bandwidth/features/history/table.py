@@ -27,12 +27,20 @@ Value = Callable[[Document, Outcome], object]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Describe one column: its name, its type in SQL, what it means, and where its value comes from."""
+    """Describe one column: its name, its type in SQL, what it means, and where its value comes from.
+
+    value: None for what a row of the document has by that name.
+    """
 
     name: str
     type: str
     meaning: str
-    value: Value
+    value: Value | None = None
+
+    def of(self, document: Document, outcome: Outcome) -> object:
+        """Return a row's value, as far as the column can hold it."""
+        value = getattr(outcome, self.name) if self.value is None else self.value(document, outcome)
+        return _kept(value, self.type)
 
 
 def _told(name: str, kind: type) -> Value:
@@ -43,6 +51,14 @@ def _told(name: str, kind: type) -> Value:
     return value
 
 
+def _device(name: str) -> Value:
+    return lambda run, _: run["device"][name]
+
+
+def _verdict(name: str) -> Value:
+    return lambda _, row: row.verdict.get(name)
+
+
 def _after(name: str) -> Value:
     return lambda _, row: mapping(row.conditions, "after").get(name)
 
@@ -51,59 +67,64 @@ def _dram(name: str) -> Value:
     return lambda _, row: mapping(row.detail, "dram").get(name)
 
 
+def _moment(run: Document, _: Outcome) -> str:
+    return began(run["environment"]).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _sectors(_: Document, row: Outcome) -> int | None:
+    found = [row.counts[name] for name in _SECTORS if name in row.counts]
+    return sum(found) if found else None
+
+
+def _code(_: Document, row: Outcome) -> str | None:
+    return identity_of_plain(row.code_identity).fingerprint(by="ptx" if row.counts else "sass")
+
+
 COLUMNS = (
     Column("run_id", "VARCHAR", "the run; sorts by time", lambda run, _: run_id_of(run)),
-    Column("started_at", "TIMESTAMP", "when the run started, UTC", lambda run, _: _moment(run)),
+    Column("started_at", "TIMESTAMP", "when the run started, UTC", _moment),
     Column("commit", "VARCHAR", "the tests' commit, its full hash", _told("commit", str)),
     Column("uncommitted", "BOOLEAN", "whether what ran may be other than it holds", _told("uncommitted_changes", bool)),
     Column("host", "VARCHAR", "the machine's name", _told("host", str)),
     Column("ci", "BOOLEAN", "whether CI said that it ran", _told("ci", bool)),
     Column("plugin", "VARCHAR", "version of pytest-bandwidth", _told("plugin", str)),
-    Column("device_kind", "VARCHAR", "cuda, cpu or traffic", lambda run, _: run["device"]["kind"]),
-    Column("device", "VARCHAR", "the device's model", lambda run, _: run["device"]["name"]),
-    Column(
-        "serial",
-        "VARCHAR",
-        "of the card or host: distinguishes two of one model",
-        lambda run, _: run["device"]["serial"],
-    ),
+    Column("device_kind", "VARCHAR", "cuda, cpu or traffic", _device("kind")),
+    Column("device", "VARCHAR", "the device's model", _device("name")),
+    Column("serial", "VARCHAR", "of the card or host: distinguishes two of one model", _device("serial")),
     Column("test", "VARCHAR", "the baseline's key: node id, and label", lambda _, row: row.key),
-    Column("status", "VARCHAR", "the verdict", lambda _, row: row.status),
-    Column("reason_code", "VARCHAR", "the rule that gave it", lambda _, row: row.reason_code),
-    Column("is_valid", "BOOLEAN", "false for what was disturbed or is impossible", lambda _, row: row.is_valid),
-    Column("figure", "VARCHAR", "what was judged: relative, gbps or null", lambda _, row: row.verdict.get("figure")),
-    Column("gbps", "DOUBLE", "achieved bandwidth, GB/s", lambda _, row: row.gbps),
-    Column("probe_gbps", "DOUBLE", "the probe's, GB/s", lambda _, row: row.probe_gbps),
-    Column("relative", "DOUBLE", "kernel ÷ probe, median over the rounds", lambda _, row: row.relative),
+    Column("status", "VARCHAR", "the verdict"),
+    Column("reason_code", "VARCHAR", "the rule that gave it"),
+    Column("is_valid", "BOOLEAN", "false for what was disturbed or is impossible"),
+    Column("figure", "VARCHAR", "what was judged: relative, gbps or null", _verdict("figure")),
+    Column("gbps", "DOUBLE", "achieved bandwidth, GB/s"),
+    Column("probe_gbps", "DOUBLE", "the probe's, GB/s"),
+    Column("relative", "DOUBLE", "kernel ÷ probe, median over the rounds"),
     Column(
-        "utilization",
-        "DOUBLE",
-        "share of the device's peak, null where that is unknown",
-        lambda _, row: row.utilization if row.utilization_of == "peak" else None,
+        "utilization", "DOUBLE", "share of the device's peak, null where that is unknown", lambda _, row: row.of_peak
     ),
-    Column("seconds", "DOUBLE", "median of one run on the device", lambda _, row: row.seconds),
-    Column("noise", "DOUBLE", "IQR ÷ median of the samples", lambda _, row: row.noise),
+    Column("seconds", "DOUBLE", "median of one run on the device"),
+    Column("noise", "DOUBLE", "IQR ÷ median of the samples"),
     Column("samples", "BIGINT", "how many", lambda _, row: len(row.samples)),
-    Column("bytes_read", "BIGINT", "declared distinct bytes of one run", lambda _, row: row.bytes_read),
-    Column("bytes_written", "BIGINT", "declared distinct bytes of one run", lambda _, row: row.bytes_written),
-    Column("sectors", "BIGINT", "32-byte sectors moved (traffic device)", lambda _, row: _sectors(row)),
-    Column("method", "VARCHAR", "how time was taken", lambda _, row: row.method),
-    Column("drop", "DOUBLE", "against the baseline; negative for a gain", lambda _, row: row.verdict.get("drop")),
-    Column("allowed_drop", "DOUBLE", "the drop that is let pass", lambda _, row: row.verdict.get("allowed_drop")),
+    Column("bytes_read", "BIGINT", "declared distinct bytes of one run"),
+    Column("bytes_written", "BIGINT", "declared distinct bytes of one run"),
+    Column("sectors", "BIGINT", "32-byte sectors moved (traffic device)", _sectors),
+    Column("method", "VARCHAR", "how time was taken"),
+    Column("drop", "DOUBLE", "against the baseline; negative for a gain", _verdict("drop")),
+    Column("allowed_drop", "DOUBLE", "the drop that is let pass", _verdict("allowed_drop")),
     Column("sm_clock_mhz", "DOUBLE", "after the samples", _after("sm_clock_mhz")),
     Column("temperature_c", "DOUBLE", "after the samples", _after("temperature_c")),
     Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", _dram("bytes_read")),
     Column("dram_written", "BIGINT", "bytes that DRAM wrote, by hardware counters", _dram("bytes_written")),
-    Column("l2_sectors_read", "BIGINT", "32-byte sectors read of L2, by hardware counters", _dram("l2_sectors_read")),
-    Column(
-        "l2_sectors_written",
-        "BIGINT",
-        "32-byte sectors written to L2, by hardware counters",
-        _dram("l2_sectors_written"),
+    *(
+        Column(
+            f"l2_sectors_{verb}",
+            "BIGINT",
+            f"32-byte sectors {what} L2, by hardware counters",
+            _dram(f"l2_sectors_{verb}"),
+        )
+        for verb, what in (("read", "read of"), ("written", "written to"))
     ),
-    Column(
-        "code", "VARCHAR", "hash of what ran and how it was launched, null where unknown", lambda _, row: _code(row)
-    ),
+    Column("code", "VARCHAR", "hash of what ran and how it was launched, null where unknown", _code),
 )
 FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column in COLUMNS)
 
@@ -121,7 +142,7 @@ def columns_of(document: Document, outcomes: Sequence[Outcome]) -> list[list[obj
 
     document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results.
     """
-    return [[_kept(column.value(document, one), column.type) for one in outcomes] for column in COLUMNS]
+    return [[column.of(document, one) for one in outcomes] for column in COLUMNS]
 
 
 def _kept(value: object, type_: str) -> object:
@@ -135,16 +156,3 @@ def _kept(value: object, type_: str) -> object:
     if type_ == "BIGINT":
         return value if isinstance(value, int) and abs(value) <= LARGEST_COUNT else None
     return value
-
-
-def _moment(document: Document) -> str:
-    return began(document["environment"]).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _sectors(outcome: Outcome) -> int | None:
-    found = [outcome.counts[name] for name in _SECTORS if name in outcome.counts]
-    return sum(found) if found else None
-
-
-def _code(outcome: Outcome) -> str | None:
-    return identity_of_plain(outcome.code_identity).fingerprint(by="ptx" if outcome.counts else "sass")
