@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from os.path import exists, isdir  # of a name that no file system takes, Path's raise
 from pathlib import Path
+from typing import Any
 
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import NO_CHANGE, CodeChange, KeptCode, ptx_change
@@ -29,71 +30,26 @@ _APART = ("bandwidth", "runs")
 MOST_DIFF_LINES = 400
 # So many entries that share a change are named.
 MOST_NAMED = 3
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Hold one entry's difference; fields: name → old and new text as files hold it, None where a side has none.
-
-    code_changes: what surely changed in the code that ran, in words. ptx: how the kernel's PTX did.
-    """
-
-    key: str
-    before: Entry | None
-    after: Entry | None
-    fields: Mapping[str, tuple[str | None, str | None]]
-    code_changes: tuple[str, ...] = ()
-    ptx: CodeChange = NO_CHANGE
-
-    @property
-    def change(self) -> float | None:
-        """Return the change of GB/s as a fraction; None where a side has none."""
-        old, new = self.before and self.before.gbps, self.after and self.after.gbps
-        return new / old - 1 if old and new else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """Hold what differs between two files. A file that does not exist counts as empty."""
-
-    old: Baseline
-    new: Baseline
-    header: Mapping[str, tuple[object, object]]
-    differences: Sequence[Difference]
-
-    def to_plain(self) -> dict[str, object]:
-        entries = [
-            {
-                "key": one.key,
-                "kind": "added" if one.before is None else "removed" if one.after is None else "changed",
-                "gbps_before": one.before.gbps if one.before else None,
-                "gbps_after": one.after.gbps if one.after else None,
-                "change": one.change,
-                "runs_before": len(one.before.runs) if one.before else None,
-                "runs_after": len(one.after.runs) if one.after else None,
-                "fields": {name: list(pair) for name, pair in one.fields.items()},
-                "code_changes": list(one.code_changes),
-                "code_diff": one.ptx.diff,
-                "code_unknown": one.ptx.unknown,
-            }
-            for one in self.differences
-        ]
-        return {"old": self.old.path, "new": self.new.path, "header": self.header, "entries": entries}
+# What two files differ by: their names, `header` and `entries`.
+Files = dict[str, Any]
+PtxChanges = Callable[[str, str], CodeChange]
 
 
 def diff(options: argparse.Namespace) -> int:
     compared = _compared_all(options.old, options.new)
     if options.json:
-        print_json({"files": [one.to_plain() for one in compared]})
+        print_json({"files": compared})
     else:
         for one in compared:
             if len(compared) > 1:
-                print(printable(f"{one.old.path or 'none'} → {one.new.path or 'none'}"))
+                print(printable(f"{one['old'] or 'none'} → {one['new'] or 'none'}"))
             print("\n".join(_lines(one)))
-    return int(any(one.header or one.differences for one in compared))
+    return int(any(one["header"] or one["entries"] for one in compared))
 
 
-def _compared_all(old: Path, new: Path) -> list[_Files]:
+def _compared_all(old: Path, new: Path) -> list[Files]:
     """Compare two files, or those of two folders by name: a device's may be in one alone. Raises UsageError."""
     if isdir(old) != isdir(new):
         for path in (old, new):
@@ -111,7 +67,8 @@ def _in_folder(file: Path) -> Baseline:
     return baseline_files.load(file) if exists(file) else Baseline(None, {})
 
 
-def _compared(old_file: Path, old: Baseline, new_file: Path, new: Baseline) -> _Files:
+def _compared(old_file: Path, old: Baseline, new_file: Path, new: Baseline) -> Files:
+    """Return what differs between two files, as programs are shown it. A file that does not exist counts as empty."""
     ptx = _ptx_changes(old_file, new_file)
     facts: dict[str, tuple[object, object]] = {"tolerance": (old.tolerance, new.tolerance)}
     for name in ("name", "memory_gib", "kind", "peak_gbps"):
@@ -122,10 +79,7 @@ def _compared(old_file: Path, old: Baseline, new_file: Path, new: Baseline) -> _
         for key in dict.fromkeys((*old.entries, *new.entries))
         if (one := _difference(key, old.entries.get(key), new.entries.get(key), ptx)) is not None
     ]
-    return _Files(old, new, header, differences)
-
-
-PtxChanges = Callable[[str, str], CodeChange]
+    return {"old": old.path, "new": new.path, "header": header, "entries": differences}
 
 
 def _ptx_changes(old: Path, new: Path) -> PtxChanges:
@@ -147,70 +101,85 @@ def _ptx_changes(old: Path, new: Path) -> PtxChanges:
     return between
 
 
-def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxChanges) -> Difference | None:
-    if before is None or after is None:
-        return Difference(key, before, after, {})
+def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxChanges) -> dict[str, Any] | None:
+    """Return one entry's difference as programs are shown it; None where there is none.
+
+    fields: name → old and new text as files hold it, None where a side has none. change: of GB/s, as a fraction.
+    code_changes: what surely changed in the code that ran, in words. code_diff, code_unknown: how the kernel's PTX did.
+    """
     if before == after:
         return None
-    old, new = entry_fields(before, RECORDED), entry_fields(after, RECORDED)
-    changed = {
-        name: (old.get(name), new.get(name))
-        for name in dict.fromkeys((*old, *new))
-        if name not in _APART and old.get(name) != new.get(name)
+    fields: dict[str, tuple[str | None, str | None]] = {}
+    said: tuple[str, ...] = ()
+    change = NO_CHANGE
+    if before is not None and after is not None:
+        old, new = entry_fields(before, RECORDED), entry_fields(after, RECORDED)
+        names = [name for name in dict.fromkeys((*old, *new)) if name not in _APART and old.get(name) != new.get(name)]
+        fields = {name: (old.get(name), new.get(name)) for name in names}
+        said = identity_of_plain(after.code).changes_since(identity_of_plain(before.code))
+        then, now = before.code.get("ptx"), after.code.get("ptx")
+        change = NO_CHANGE if then is None or now is None or then == now else ptx(then, now)
+    gbps_before, gbps_after = (entry and entry.gbps for entry in (before, after))
+    return {
+        "key": key,
+        "kind": "added" if before is None else "removed" if after is None else "changed",
+        "gbps_before": gbps_before,
+        "gbps_after": gbps_after,
+        "change": gbps_after / gbps_before - 1 if gbps_before and gbps_after else None,
+        "runs_before": None if before is None else len(before.runs),
+        "runs_after": None if after is None else len(after.runs),
+        "fields": fields,
+        "code_changes": tuple(filter(None, (*said, change.accesses))),
+        "code_diff": change.diff,
+        "code_unknown": change.unknown,
     }
-    said = identity_of_plain(after.code).changes_since(identity_of_plain(before.code))
-    then, now = before.code.get("ptx"), after.code.get("ptx")
-    change = NO_CHANGE if then is None or now is None or then == now else ptx(then, now)
-    return Difference(key, before, after, changed, tuple(filter(None, (*said, change.accesses))), change)
 
 
-def _lines(compared: _Files) -> list[str]:
-    differences = compared.differences
-    if not compared.header and not differences:
-        return [f"{printable(compared.old.path or '')} and {printable(compared.new.path or '')} say the same"]
+def _lines(compared: Files) -> list[str]:
+    differences = compared["entries"]
+    if not compared["header"] and not differences:
+        return [f"{printable(compared['old'] or '')} and {printable(compared['new'] or '')} say the same"]
     lines = []
-    for name, pair in compared.header.items():
+    for name, pair in compared["header"].items():
         before, after = ("none" if value is None else printable(str(value)) for value in pair)
         lines.append(f"{name}: {before} → {after}")
     if differences:
         headings = ("entry", "GB/s before", "GB/s after", "change", "runs", "what else")
         lines += aligned(headings, [_cells(one) for one in differences], left=("what else",), width=terminal_width())
     lines += _code_lines(differences)
-    added = sum(one.before is None for one in differences)
-    removed = sum(one.after is None for one in differences)
-    lines.append(f"{added} added, {removed} removed, {len(differences) - added - removed} changed")
+    kinds = Counter(one["kind"] for one in differences)
+    lines.append(", ".join(f"{kinds[kind]} {kind}" for kind in _SIGNS))
     return lines
 
 
-def _code_lines(differences: Sequence[Difference]) -> Iterator[str]:
+def _code_lines(differences: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Give whose code changed and how, entries that share a change together; of all PTX no more than a page or two."""
-    alike: dict[tuple[tuple[str, ...], CodeChange], list[str]] = {}
+    alike: dict[tuple[tuple[str, ...], str, str | None], list[str]] = {}
     for one in differences:
-        if one.code_changes:
-            alike.setdefault((one.code_changes, one.ptx), []).append(one.key)
+        if one["code_changes"]:
+            alike.setdefault((one["code_changes"], one["code_diff"], one["code_unknown"]), []).append(one["key"])
     left = MOST_DIFF_LINES
-    for (said, ptx), keys in alike.items():
+    for (said, ptx, unknown), keys in alike.items():
         yield printable(f"code of {listed(keys, MOST_NAMED)}: {'; '.join(said)}")
-        if ptx.unknown is not None:
-            yield f"  {printable(ptx.unknown)}"
-        diff = ptx.diff.splitlines()
+        if unknown is not None:
+            yield f"  {printable(unknown)}"
+        diff = ptx.splitlines()
         yield from (f"  {printable(line)}" for line in diff[:left])
         if len(diff) > left:
             yield f"  … {len(diff) - left} more lines, which --json shows"
         left = max(left - len(diff), 0)
 
 
-def _cells(one: Difference) -> tuple[str, ...]:
-    sign = "+" if one.before is None else "-" if one.after is None else "~"
-    runs = [str(len(entry.runs)) for entry in (one.before, one.after) if entry is not None]
-    fields = {name: f"{name} {old or 'none'} → {new or 'none'}" for name, (old, new) in one.fields.items()}
-    if "code" in fields and one.code_changes:
+def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
+    runs = [str(count) for count in (one["runs_before"], one["runs_after"]) if count is not None]
+    fields = {name: f"{name} {old or 'none'} → {new or 'none'}" for name, (old, new) in one["fields"].items()}
+    if "code" in fields and one["code_changes"]:
         fields["code"] = "code changed"  # hashes tell people nothing; how it changed stands below
     return (
-        f"{sign} {one.key}",
-        digits(one.before.gbps) if one.before and one.before.gbps else "",
-        digits(one.after.gbps) if one.after and one.after.gbps else "",
-        "" if one.change is None else f"{one.change * 100:+.1f} %",
+        f"{_SIGNS[one['kind']]} {one['key']}",
+        digits(one["gbps_before"]) if one["gbps_before"] else "",
+        digits(one["gbps_after"]) if one["gbps_after"] else "",
+        "" if one["change"] is None else f"{one['change'] * 100:+.1f} %",
         " → ".join(dict.fromkeys(runs)),
         "; ".join(fields.values()),
     )
