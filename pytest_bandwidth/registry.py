@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, distributions
+from typing import Any
 
 import pluggy
 
@@ -78,6 +79,12 @@ def _loaded(feature: EntryPoint) -> object:
 def _failed(feature: EntryPoint, why: str) -> FeatureFailed:
     of = "" if feature.dist is None else f" (distribution {feature.dist.name} {feature.dist.version})"
     return FeatureFailed(f"feature {feature.name}{of}: {why}")
+
+
+def later(function: str) -> Callable[..., Any]:
+    """Return what calls a function of this package, ``module:name``, whose module is imported when it is called."""
+    module, _, name = function.partition(":")
+    return lambda *args, **named: getattr(import_module(f"pytest_bandwidth.{module}"), name)(*args, **named)
 
 
 def begin_run(manager: pluggy.PluginManager) -> Callable[[], None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_bandwidth.domain.values import brought
-from pytest_bandwidth.registry import hooks
+from pytest_bandwidth.registry import hooks, later
 from pytest_bandwidth.storage.atomic import FileForm
 
 if TYPE_CHECKING:
@@ -54,12 +54,6 @@ class Reporter(Protocol):
         """
 
 
-def _json(document: Mapping[str, Any]) -> str:
-    from pytest_bandwidth.reports.documents import render_json
-
-    return render_json(document)
-
-
 def _csv(document: Mapping[str, Any]) -> str:
     from pytest_bandwidth.reports.documents import render_csv
     from pytest_bandwidth.storage.saved_run import read_document
@@ -67,17 +61,11 @@ def _csv(document: Mapping[str, Any]) -> str:
     return render_csv(read_document(document).outcomes)
 
 
-def _markdown(document: Mapping[str, Any]) -> str:
-    from pytest_bandwidth.reports.github import job_summary
-
-    return job_summary(document)
-
-
-JSON = Format("json", _json, r'\s*\{\s*"schema":', "bandwidth_json", in_folder=True)
+JSON = Format("json", later("reports.documents:render_json"), r'\s*\{\s*"schema":', "bandwidth_json", in_folder=True)
 CORE = (
     JSON,
     Format("csv", _csv, r'"operation","precision",', "bandwidth_csv", in_folder=True),
-    Format("md", _markdown, r"## "),
+    Format("md", later("reports.github:job_summary"), r"## "),
 )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_bandwidth.domain.values import path
 from pytest_bandwidth.hooks import Command, hookimpl
 from pytest_bandwidth.options.settings import Options, option
+from pytest_bandwidth.registry import later
 
 if TYPE_CHECKING:
     from pytest_bandwidth.hooks import Format
@@ -42,10 +42,5 @@ def pytest_bandwidth_formats() -> list[Format]:
     from pytest_bandwidth.hooks import Format
 
     begins = rf'\s*\{{\s*"\$schema": "{re.escape(SARIF_SCHEMA)}"'
-    return [Format("sarif", _sarif, begins, "bandwidth_sarif", further_endings=(".json",))]
-
-
-def _sarif(document: Mapping[str, Any]) -> str:
-    from pytest_bandwidth.features.exports.sarif import render_sarif
-
-    return render_sarif(document)
+    render = later("features.exports.sarif:render_sarif")
+    return [Format("sarif", render, begins, "bandwidth_sarif", further_endings=(".json",))]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.hooks import hookimpl
+from pytest_bandwidth.registry import later
 
 if TYPE_CHECKING:
     from pytest_bandwidth.hooks import DeviceType, Explanation
@@ -22,7 +23,7 @@ def pytest_bandwidth_devices() -> list[DeviceType]:
 @hookimpl
 def pytest_bandwidth_frameworks() -> dict[str, Any]:
     """Add tinygrad's tensors."""
-    return {"tinygrad": _framework}
+    return {"tinygrad": later("features.tinygrad.backend:Tinygrad")}
 
 
 @hookimpl
@@ -35,12 +36,6 @@ def pytest_bandwidth_explain(
     from pytest_bandwidth.features.tinygrad.counts import explained_tinygrad
 
     return explained_tinygrad(lambda: function(*args, **keywords), (args, keywords))
-
-
-def _framework(module: Any) -> Any:
-    from pytest_bandwidth.features.tinygrad.backend import Tinygrad
-
-    return Tinygrad(module)
 
 
 def _open(backend: str) -> Any:
