@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_bandwidth.domain.device import DeviceIdentity
-    from pytest_bandwidth.hooks import Column, Judged, JudgedTest, Reporter
+    from pytest_bandwidth.hooks import Column, Judged, JudgedTest
 
 
 class CountersOptions(Options):
@@ -41,10 +41,11 @@ def pytest_bandwidth_options() -> type:
 
 @hookimpl
 def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> None:
-    """Refuse a profiler that was asked for by name and cannot count."""
-    from pytest_bandwidth.features.counters.evidence import check_profiler
+    """Refuse a profiler that was asked for by name and cannot count, and a folder that takes no reports."""
+    from pytest_bandwidth.features.counters.evidence import check_options
 
-    check_profiler(config, _options(config).counters, identity)
+    options = _options(config)
+    check_options(config, options.counters, options.profile, identity)
 
 
 @hookimpl
@@ -54,17 +55,6 @@ def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dic
 
     options = _options(config)
     count_and_profile(config, options.counters, options.profile, test, judged)
-
-
-@hookimpl
-def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
-    """Check the folder of profilers' reports before any test runs."""
-    folder = _options(config).profile
-    if folder is None:
-        return []
-    from pytest_bandwidth.features.counters.evidence import ProfileFolder
-
-    return [ProfileFolder(config, folder)]
 
 
 @hookimpl

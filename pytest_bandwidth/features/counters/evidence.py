@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,8 +32,10 @@ from pytest_bandwidth.session.publishing.run_files import check_writable
 _COUNTERS = pytest.StashKey[Counters]()
 
 
-def check_profiler(config: pytest.Config, asked: str, identity: DeviceIdentity) -> None:
-    """Raise UsageError where a profiler was asked for by name and cannot count."""
+def check_options(config: pytest.Config, asked: str, reports: Path | None, identity: DeviceIdentity) -> None:
+    """Raise UsageError where a profiler was asked for by name and cannot count, or reports cannot be written."""
+    if reports is not None:
+        check_writable(places_of(config)["profile"], config.invocation_params.dir / reports, a_file=False)
     if asked in ("auto", "off"):
         return
     try:
@@ -117,19 +117,3 @@ def file_name(key: str, serial: str) -> str:
     """
     digest = hashlib.sha256(f"{serial}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', key.rpartition('::')[2]).strip('-')[:80]}-{digest}"
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileFolder:
-    """Refuse a folder for profilers' reports that cannot be written; a `Reporter` that writes nothing at the end."""
-
-    config: pytest.Config
-    folder: Path
-
-    def check(self) -> None:
-        at = self.config.invocation_params.dir / self.folder
-        check_writable(places_of(self.config)["profile"], at, a_file=False)
-
-    def write(self, document: Mapping[str, Any], outcomes: Sequence[Any], suffix: str | None) -> list[str]:
-        del document, outcomes, suffix
-        return []
