@@ -52,14 +52,6 @@ LOCK_SECONDS = 600.0
 Result = TypeVar("Result")
 
 
-class _NotThere(UsageError):
-    """Raised where the store has no such file, folder or bucket. names_the_folder: whether its own error does."""
-
-    def __init__(self, message: str, *, names_the_folder: bool) -> None:
-        super().__init__(message)
-        self.names_the_folder = names_the_folder
-
-
 class Bucket:
     """Reach one address. Whatever goes wrong is a UsageError, one line that names the address without its secrets.
 
@@ -151,15 +143,15 @@ class Bucket:
 
     def _entries(self) -> dict[str, Mapping[str, Any]]:
         """Return what the store says of each name of a history."""
-        try:
-            with self._in_one_line("cannot be listed"):
-                self._files.invalidate_cache()
+        with self._in_one_line("cannot be listed"):
+            self._files.invalidate_cache()
+            try:
                 entries = self._files.ls(self._root, detail=True)
-        except _NotThere as error:
-            # fsspec's own error names the folder; that of a store which has not the bucket does not.
-            if self._is_object_store and not error.names_the_folder:
-                raise
-            return {}
+            except FileNotFoundError as error:
+                # fsspec's own error names the folder; that of a store which has not the bucket does not.
+                if self._is_object_store and self._root not in str(error):
+                    raise
+                return {}
         found = {}
         for entry in entries:
             whole = str(entry["name"])
@@ -187,8 +179,6 @@ class Bucket:
                 # Of those libraries: where the user makes errors of warnings, they are of the user's code.
                 warnings.simplefilter("ignore")
                 yield
-        except FileNotFoundError as error:
-            raise _NotThere(self._line(what, error), names_the_folder=self._root in str(error)) from None
         except Exception as error:
             raise UsageError(self._line(what, error)) from error
 
