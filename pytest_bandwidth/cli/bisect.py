@@ -7,9 +7,39 @@ tree is neither used nor touched. Equal code takes no measurement. What follows 
 from __future__ import annotations
 
 import argparse
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
 
+from iniconfig import IniConfig, ParseError
+
+from pytest_bandwidth.cli.bisect_against_good import AgainstGood, Judgement
+from pytest_bandwidth.cli.init import SETTINGS
+from pytest_bandwidth.cli.output import print_json
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import SHORT_HASH
+from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
+from pytest_bandwidth.evidence.commit_pairs.process import NothingThere, Worktrees, modules_findable
+from pytest_bandwidth.evidence.commit_pairs.worktree import commit_of, top_of
+from pytest_bandwidth.evidence.git import git
+from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
+from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
+from pytest_bandwidth.measuring.progress import ConsoleProgress
+from pytest_bandwidth.reports.text_safe import printable
 
+# Besides 2, for bad input: as the program of `git bisect run` would say it of BAD, but for the last.
+NOTHING_TO_FIND, FOUND, UNTOLD = 0, 1, 125
+_BUILD = "bandwidth_build"
+# The section of pytest in its settings, by file, where it is not `pytest`.
+_SECTIONS = {"pyproject.toml": "tool.pytest", "setup.cfg": "tool:pytest"}
 SECONDS = 600.0
 MOST_SECONDS = 86_400.0
 
@@ -27,10 +57,222 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.cli import bisect_search  # pytest and all that measures is kept out of start-up
-
     if not options.test.partition("::")[2]:
         raise UsageError(f"TEST is {options.test[:80]!r}, expected one as pytest names it: tests/test_x.py::test_y")
     if not 0 < options.timeout <= MOST_SECONDS:
         raise UsageError(f"--timeout {options.timeout:g}: expected more than 0 and at most {MOST_SECONDS:g} seconds")
-    return bisect_search.run(options)
+    file = options.test.partition("::")[0]
+    top = top_of(Path.cwd(), "it")
+    good, bad = commit_of(top, options.good, "GOOD"), commit_of(top, options.bad, "BAD")
+    check_order(top, good, bad)
+    progress = ConsoleProgress(command="bisect")
+    with ExitStack() as stack:
+        stack.enter_context(signals_as_interrupts())
+        stack.callback(progress.clear)
+        build = how_built(top, bad, Path.cwd() / file, options.rest)
+        revision = stack.enter_context(check_out(top, options.good, build, progress.show))
+        test = Worktrees(
+            Invocation((file, *options.rest), Path.cwd(), started_as_module(), _extra_args(options.rest)),
+            revision,
+            "",
+            options.test,
+            Path.cwd() / file,
+            options.timeout,
+            findable=modules_findable(modules_in(top, good) | modules_in(top, bad)),
+        )
+        try:
+            against = AgainstGood(test, progress.show, build)
+        except NothingThere as why:
+            raise UsageError(f"{why}: expected one test as pytest names it, with its parameters") from None
+        return _Search(options, against, Bisection(top, [good], bad), progress).result()
+
+
+class _Search:
+    """Judge commit after commit, say so, and say what was found."""
+
+    def __init__(
+        self, options: argparse.Namespace, against: AgainstGood, history: Bisection, progress: ConsoleProgress
+    ) -> None:
+        self._test, self._as_json = options.test, options.json
+        self._against, self._history, self._progress = against, history, progress
+        self._judged: list[Judgement] = []
+
+    def result(self) -> int:
+        """Search, and return the exit status."""
+        history, good = self._history, self._against.good
+        count = len(history.in_order())
+        self._print(f"{self._test}: {counted(count, 'commit')} after {good}, on {self._against.device.name}")
+        bad = self._judge(history.bad)
+        if not bad.is_bad:
+            whether = "could not be judged" if bad.is_bad is None else "is not REGRESSED there: nothing to find"
+            return self._end([], f"{self._test} {whether}", UNTOLD if bad.is_bad is None else NOTHING_TO_FIND)
+        self._against.labels = bad.regressed
+        while (commit := history.next()) is not None:
+            left = len(history.candidates())
+            self._progress.show(f"{counted(left, 'commit')} left, about {counted(1 + int(math.log2(left)), 'step')}")
+            judgement = self._judge(commit)
+            if judgement.is_bad is None:
+                history.skipped.append(commit)
+            elif judgement.is_bad:
+                history.bad = commit
+            else:
+                history.good.append(commit)
+        suspects = history.in_order()
+        if len(suspects) > 1:
+            said = (
+                f"one of these {len(suspects)} commits is the first at which {self._test} is REGRESSED against {good}"
+            )
+            return self._end(suspects, f"{said}; the others could not be judged:", UNTOLD)
+        return self._end(suspects, f"the first commit at which {self._test} is REGRESSED against {good}:", FOUND)
+
+    def _judge(self, commit: str) -> Judgement:
+        judgement = self._against.judge(commit)
+        self._judged.append(judgement)
+        self._print(f"{commit[:SHORT_HASH]} {judgement.status or 'skipped'}: {judgement.reason}")
+        return judgement
+
+    def _end(self, suspects: list[str], text: str, status: int) -> int:
+        if self._as_json:
+            names = ("commit", "is_bad", "status", "reason")
+            judged = [{name: getattr(one, name) for name in names} for one in self._judged]
+            device, good = self._against.device.name, self._against.good.commit
+            print_json({"test": self._test, "device": device, "good": good, "judged": judged, "first_bad": suspects})
+            return status
+        self._print(text)
+        for commit in suspects:
+            subject, by = described(self._history.top, commit)
+            self._print(f"{commit} {subject} ({by})")
+        return status
+
+    def _print(self, text: str) -> None:
+        """Print a line at once: the next may take minutes."""
+        self._progress.clear()
+        if not self._as_json:
+            print(printable(text), flush=True)
+
+
+def _extra_args(given: list[str]) -> tuple[str, ...]:
+    """Return what keeps installed plugins from doing what a single test has no use for."""
+    if "PYTEST_DISABLE_PLUGIN_AUTOLOAD" in os.environ:
+        return ()
+    installed = {point.name for point in entry_points(group="pytest11")}
+    wanted = {"xdist": "-n0", "pytest_cov": "--no-cov"}
+    return tuple(arg for name, arg in wanted.items() if name in installed and f"no:{name}" not in " ".join(given))
+
+
+@dataclass(slots=True)
+class Bisection:
+    """Hold what is known of the commits between a good one and a bad one, all by their full hashes."""
+
+    top: Path
+    good: list[str]
+    bad: str
+    skipped: list[str] = field(default_factory=list)
+
+    def candidates(self) -> list[str]:
+        """Return the commits still in question, without the known bad one; the best one to test next comes first."""
+        lines = git(self.top, "rev-list", "--bisect-all", self.bad, *(f"^{good}" for good in self.good))
+        commits = [line.partition(" ")[0] for line in lines.splitlines()]
+        return [commit for commit in commits if commit != self.bad]
+
+    def next(self) -> str | None:
+        """Return the commit to judge next; None where none is left."""
+        candidates = self.candidates()
+        passed_over = set(self.skipped).intersection(candidates)
+        if not passed_over:
+            return candidates[0] if candidates else None
+        # Where one cannot be judged its neighbours seldom can: what lies before and behind them all tells more.
+        stretches: list[list[str]] = [[]]
+        for commit in self.in_order():
+            if commit in passed_over:
+                stretches.append([])
+            elif commit != self.bad:
+                stretches[-1].append(commit)
+        outer = [stretch for stretch in (stretches[0], stretches[-1]) if stretch]
+        longest = max(outer or stretches, key=len)
+        return longest[len(longest) // 2] if longest else None
+
+    def in_order(self) -> list[str]:
+        """Return all commits that may be the first bad one, the newest first."""
+        listed = git(self.top, "rev-list", "--topo-order", self.bad, *(f"^{good}" for good in self.good))
+        return listed.split()
+
+
+def check_order(top: Path, good: str, bad: str) -> None:
+    """Raise UsageError where the good commit is no ancestor of the bad one."""
+    if good == bad:
+        raise UsageError(f"GOOD and BAD are the same commit, {good[:10]}: expected a good one and a later, bad one")
+    try:
+        base = git(top, "merge-base", good, bad).strip()
+    except UsageError:
+        raise UsageError(
+            f"GOOD ({good[:10]}) and BAD ({bad[:10]}) have no commit in common: fetch the history between them "
+            "(shallow clones of CI hold only the newest commit)"
+        ) from None
+    if base != good:
+        raise UsageError(
+            f"GOOD ({good[:10]}) is no ancestor of BAD ({bad[:10]}): they part at {base[:10]}, which may be "
+            "the GOOD that is meant"
+        )
+
+
+def described(top: Path, commit: str) -> tuple[str, str]:
+    """Return a commit's subject, and author with date."""
+    subject, _, by = git(top, "show", "--no-patch", "--format=%s%x00%an, %as", commit).strip().partition("\0")
+    return subject, by
+
+
+def modules_in(top: Path, commit: str) -> set[str]:
+    """Return the names that Python modules and packages in a commit may be imported by."""
+    files = git(top, "ls-tree", "-r", "-z", "--name-only", commit).split("\0")
+    parts = (part for file in files if file.endswith(".py") for part in file.removesuffix(".py").split("/"))
+    return {part for part in parts if part.isidentifier()}
+
+
+def how_built(top: Path, commit: str, test_file: Path, args: Sequence[str]) -> Build | None:
+    """Return how commits are built; None where neither `args` (`-o bandwidth_build=…`) nor the ini file says.
+
+    The ini file is the first one of pytest's from the test's folder up to the top of the tree. Raises UsageError where
+    it cannot be read.
+    """
+    folder, said = _command_in_ini(top, commit, test_file.parent)
+    for option, value in zip(("", *args), args, strict=False):
+        given = value if option in ("-o", "--override-ini") else value.removeprefix("--override-ini=")
+        if given.startswith(f"{_BUILD}="):
+            said = given.partition("=")[2]
+    return Build(said, folder) if said else None
+
+
+def _command_in_ini(top: Path, commit: str, start: Path) -> tuple[Path, str]:
+    """Return the folder of the ini file, and what it says, if anything."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        if not folder.is_relative_to(top):
+            break
+        for name in SETTINGS:
+            path = (folder / name).relative_to(top)
+            try:
+                text = git(top, "cat-file", "blob", f"{commit}:{path.as_posix()}")
+            except UsageError:  # not there
+                continue
+            try:
+                found = _section(name, text)
+            except (ParseError, ValueError) as error:
+                raise UsageError(f"{path} at {commit[:10]}: {error}, expected pytest's ini file") from None
+            if found is not None or name in ("pytest.ini", ".pytest.ini"):
+                return folder, str((found or {}).get(_BUILD, ""))
+    return start, ""
+
+
+def _section(name: str, text: str) -> Mapping[str, Any] | None:
+    """Return what an ini file says to pytest; None where it has no such section."""
+    section = _SECTIONS.get(name, "pytest")
+    if not name.endswith(".toml"):
+        ini = IniConfig("", data=text)
+        return dict(ini[section].items()) if section in ini else None
+    # pytest needs one of the two.
+    found: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(text)
+    for key in section.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    if isinstance(found, dict) and isinstance(found.get("ini_options"), dict):
+        found = found["ini_options"]
+    return found if isinstance(found, dict) else None

@@ -50,12 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = commands()
     except FeatureFailed as error:
         parser.exit(UNUSABLE, f"{parser.prog}: {_one_line(error)}\n")
-    for one in known.values():
-        # Each command's module is small; what is heavy is imported when it runs.
-        module = import_module(one.module)
-        module.declare(subparsers.add_parser(one.name, help=one.help, description=module.__doc__))
-    take_rest = {one.name for one in known.values() if one.takes_rest}
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for one in known.values():
+        parser_of_one = subparsers.add_parser(one.name, help=one.help)
+        if one.name in given[:1]:  # of the others no module is imported
+            module = import_module(one.module)
+            parser_of_one.description = module.__doc__
+            module.declare(parser_of_one)
+    take_rest = {one.name for one in known.values() if one.takes_rest}
     end = given.index("--") if given[0:1] and given[0] in take_rest and "--" in given else len(given)
     options, unknown = parser.parse_known_args(given[:end])
     if unknown:

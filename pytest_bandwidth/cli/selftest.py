@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from math import comb
 from statistics import median, stdev
-from typing import TYPE_CHECKING
 
 from pytest_bandwidth.cli.output import print_json
+from pytest_bandwidth.cli.selftest_processes import FIGURES, MeasuredRuns, measure
 from pytest_bandwidth.devices.base import TimedDevice
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
@@ -28,9 +28,6 @@ from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.reports.text_safe import printable
-
-if TYPE_CHECKING:
-    from pytest_bandwidth.cli.selftest_processes import MeasuredRuns
 
 MOST_PROCESSORS = 10**6
 TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
@@ -61,8 +58,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.cli.selftest_processes import FIGURES, measure  # its locks are kept out of start-up
-
     drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
     if not LEAST_RUNS <= options.runs <= 1000:
         raise UsageError(f"--runs {options.runs}: expected {LEAST_RUNS} to 1000 processes")

@@ -6,7 +6,7 @@ import math
 import pytest
 from repositories import git
 
-from pytest_bandwidth.cli.bisect_search import Bisection, check_order, described, modules_in
+from pytest_bandwidth.cli.bisect import Bisection, check_order, described, modules_in
 from pytest_bandwidth.domain.errors import UsageError
 
 

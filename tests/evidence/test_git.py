@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from repositories import committed, git
 
-from pytest_bandwidth.cli.bisect_search import described, modules_in
+from pytest_bandwidth.cli.bisect import described, modules_in
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 from pytest_bandwidth.evidence.git import commit_named, commit_of_hash, current_commit, uncommitted_files

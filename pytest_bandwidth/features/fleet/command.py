@@ -12,13 +12,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_bandwidth.cli.main import INTERRUPTED, UNUSABLE
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_count, parse_positive
 from pytest_bandwidth.domain.values import parsed
+from pytest_bandwidth.features.fleet.caller import FleetCaller
+from pytest_bandwidth.features.fleet.cluster import MISSING
+from pytest_bandwidth.features.fleet.overview import render_fleet
+from pytest_bandwidth.reports.documents import render_json
 from pytest_bandwidth.reports.formats import JSON
+from pytest_bandwidth.session.publishing.run_files import check_writable
 from pytest_bandwidth.storage.atomic import HTML, refuse_foreign
 
 # Ray's own names, without those of what it ships: --chdir is for that. https://docs.ray.io/en/latest/ray-core/handling-dependencies.html
@@ -68,12 +75,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    import pytest
-
-    from pytest_bandwidth.features.fleet.caller import FleetCaller
-    from pytest_bandwidth.features.fleet.cluster import MISSING
-    from pytest_bandwidth.session.publishing.run_files import check_writable
-
     form = JSON.file
     if options.output is not None:
         form = HTML if options.output.suffix.lower() in HTML.endings else JSON.file
@@ -93,9 +94,6 @@ def run(options: argparse.Namespace) -> int:
     ended = pytest.main([*alone, *options.rest], plugins=[caller])
     document = caller.document()
     if options.output is not None and document is not None:
-        from pytest_bandwidth.features.fleet.overview import render_fleet
-        from pytest_bandwidth.reports.documents import render_json
-
         write_output(options.output, render_fleet(document) if form is HTML else render_json(document), form)
     if ended == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED

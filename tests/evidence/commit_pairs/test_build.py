@@ -16,7 +16,7 @@ import pytest
 from children import HANGS_SECONDS
 from repositories import committed, git
 
-from pytest_bandwidth.cli.bisect_search import how_built
+from pytest_bandwidth.cli.bisect import how_built
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.evidence.commit_pairs import build as building
 from pytest_bandwidth.evidence.commit_pairs.build import Build, BuildFailed, Built, make_environment, run_build
