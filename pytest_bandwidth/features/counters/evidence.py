@@ -1,35 +1,55 @@
-"""Add hardware counters to the evidence of judged tests, and profile regressions."""
+"""Add hardware counters to the evidence of judged tests, judge by them, and profile regressions.
+
+Counts hardly differ from run to run, however busy the machine is: they find what time cannot.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 
+from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.measured.measurement import NOTE, Finding
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.units import format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.requests import OldKernel
 from pytest_bandwidth.features.counters.counted import Counters, CountRequest
 from pytest_bandwidth.features.counters.dram_traffic import (
+    DIFFERS,
+    RISEN,
     UNCOUNTED,
     UNPROFILED,
     CountersFailed,
     DramTraffic,
     detail_of,
 )
-from pytest_bandwidth.features.counters.judging import judged_by_counts, judged_uncounted, judged_without_counts, noted
 from pytest_bandwidth.features.counters.profilers import REPORT_SUFFIX
+from pytest_bandwidth.judging.counts import counts_of, most_allowed
+from pytest_bandwidth.judging.decide import with_further_evidence
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.options.options import places_of
 from pytest_bandwidth.session.publishing.run_files import check_writable
 
 _COUNTERS = pytest.StashKey[Counters]()
+# The rules by which it decides: against the baseline's counts, and against the marker's limit.
+RULE_DRAM, RULE_RATIO, RULE_UNCOUNTED = "dram", "max_dram_ratio", "max_dram_ratio-uncounted"
+# By so much may DRAM move other bytes than were declared before it is said.
+TOLERANCE = 0.02
+# With fewer counted runs their spread tells nothing of what stayed in the cache, unwritten.
+ENOUGH_COUNTS = 3
+# Read bytes that are as many as the written ones, to within this, are those that stores read first.
+ALLOCATES_WITHIN = 0.1
 
 
 def check_options(config: pytest.Config, asked: str, reports: Path | None, identity: DeviceIdentity) -> None:
@@ -117,3 +137,140 @@ def file_name(key: str, serial: str) -> str:
     """
     digest = hashlib.sha256(f"{serial}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', key.rpartition('::')[2]).strip('-')[:80]}-{digest}"
+
+
+# ---- judging by what DRAM moved: against what was declared, and against the baseline's counts ------------------------
+
+
+def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) -> Finding | None:
+    """Return the finding that DRAM moved other bytes than were declared; None where it did not.
+
+    cache_bytes: of the last cache. What it holds, unwritten, at the beginning and the end is no difference.
+    """
+    read, written = moved.bytes_read - declared.bytes_read, moved.bytes_written - declared.bytes_written
+    said = []
+    if abs(read) > TOLERANCE * (declared.bytes_read or declared.bytes_moved):
+        allocated = declared.bytes_written
+        why = "; reuse that the cache does not hold, or undeclared reads"
+        if allocated and abs(read - allocated) <= ALLOCATES_WITHIN * allocated:
+            why = "; stores that read their lines first would read as much"
+        said.append(_difference(read, "read", why))
+    if abs(written) > TOLERANCE * (declared.bytes_written or declared.bytes_moved) + cache_bytes:
+        said.append(_difference(written, "written", "; partial lines, or undeclared writes"))
+    if not said:
+        return None
+    ratio = moved.ratio_to(declared.bytes_moved)
+    times = "" if ratio is None else f" ({ratio:.2f}×)"
+    return Finding(
+        DIFFERS,
+        f"declared {format_bytes(declared.bytes_moved)}, DRAM moved {format_bytes(moved.bytes_moved)}{times}: "
+        + ", ".join(said),
+        NOTE,
+    )
+
+
+def judged_by_counts(
+    judged: Judged,
+    first: DramTraffic,
+    max_ratio: float | None,
+    count_again: Callable[[], DramTraffic],
+    old: DramTraffic | None = None,
+) -> Judged:
+    """Return the judgement with the counts, REGRESSED where the same ones rose in two counts.
+
+    max_ratio: the marker's. old: what DRAM moves for the entry's code here, where that was counted in place of what
+    the entry's runs hold. Verdicts that fail already stay, and the rise is a finding; an entry that is being written
+    is held to max_ratio alone.
+    """
+    found, measurement = first, judged.measurement
+    why = _too_much((first,), judged, max_ratio, old)
+    if why is not None:
+        try:
+            counts = sorted((first, count_again()), key=lambda counted: counted.bytes_moved)
+        except CountersFailed as error:
+            told = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})", NOTE)
+            measurement, why = measurement.with_finding(told), None
+        else:
+            why = _too_much(counts, judged, max_ratio, old)
+            # What is shown explains the verdict.
+            shown = [one for one in counts if why is not None or _too_much((one,), judged, max_ratio, old) is None]
+            found = (*shown, *counts)[0]
+    measurement = detail_of(measurement, found)
+    differs = declared_otherwise(measurement.traffic, found, _cache_bytes(judged))
+    if differs is not None:
+        measurement = measurement.with_finding(differs)
+    if why is not None and judged.decision.status.always_fails:
+        measurement, why = measurement.with_finding(Finding(RISEN, why[1], NOTE)), None
+    if why is None:
+        return replace(judged, measurement=measurement)
+    rule, text = why
+    remedy = "raise max_dram_ratio in the test's marker, or declare what is moved" if rule == RULE_RATIO else None
+    decision = with_further_evidence(judged.decision, Status.REGRESSED, rule, text, "DRAM bytes", remedy)
+    return replace(judged, measurement=measurement, decision=decision)
+
+
+def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: float | None) -> Judged:
+    """Return the judgement where counting failed: UNDECIDED where the marker asks for counts, else a finding."""
+    decision = judged.decision
+    if max_ratio is not None:
+        text = f"max_dram_ratio cannot be checked: {error}"
+        decision = with_further_evidence(decision, Status.UNDECIDED, RULE_UNCOUNTED, text, "DRAM not counted")
+    if decision is not judged.decision:
+        return replace(judged, decision=decision)
+    return noted(judged, UNCOUNTED, f"DRAM was not counted: {error}")
+
+
+def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
+    """Return the judgement where counters are off: a finding where the marker asks for them, on a GPU."""
+    if max_ratio is None or not judged.measurement.device.on_gpu:
+        return judged
+    text = f"max_dram_ratio={max_ratio:g} is not held without counters: run with --bandwidth-counters=auto"
+    return noted(judged, UNCOUNTED, text)
+
+
+def noted(judged: Judged, code: str, text: str) -> Judged:
+    """Return the judgement with one more finding, which changes no verdict."""
+    return replace(judged, measurement=judged.measurement.with_finding(Finding(code, text, NOTE)))
+
+
+def _too_much(
+    counts: Sequence[DramTraffic], judged: Judged, max_ratio: float | None, old: DramTraffic | None
+) -> tuple[str, str] | None:
+    """Return code and reason where DRAM moved more than marker or baseline allow, in each count; else None."""
+    moved, declared = min(counts, key=lambda counted: counted.bytes_moved), judged.measurement.bytes_moved
+    ratio = moved.ratio_to(declared)
+    if max_ratio is not None and ratio is not None and ratio > max_ratio:
+        return (
+            RULE_RATIO,
+            f"DRAM moved {format_bytes(moved.bytes_moved)}, {ratio:.2f}× the {format_bytes(declared)} that are "
+            f"declared, max_dram_ratio is {max_ratio:g}",
+        )
+    if judged.entry is None or judged.decision.status in (Status.SAVED, Status.MISMATCH):
+        return None
+    read, written = min(one.bytes_read for one in counts), min(one.bytes_written for one in counts)
+    runs, of_old = judged.entry.runs, ""
+    if old is not None:
+        runs = (Run(0.0, dram_read=old.bytes_read, dram_written=old.bytes_written),)
+        of_old = "; the old kernel was counted here"
+    changes = []
+    for verb, name, now in (("read", "dram_read", read), ("wrote", "dram_written", written)):
+        known = counts_of(runs, name)
+        if not known:
+            continue
+        unwritten = _cache_bytes(judged) if name == "dram_written" and len(known) < ENOUGH_COUNTS else 0
+        middle, allowed = median(known), most_allowed(known) + unwritten
+        if now > allowed:
+            more = f"+{format_percent(now / middle - 1, 1)}, " if middle else ""
+            change = f"{format_bytes(middle)} → {format_bytes(now)} ({more}allowed {format_bytes(allowed)})"
+            changes.append(f"{verb} {change}")
+    return (RULE_DRAM, f"DRAM {', '.join(changes)}{of_old}") if changes else None
+
+
+def _cache_bytes(judged: Judged) -> int:
+    known = judged.measurement.device.facts.get("last_cache_bytes")
+    return known if isinstance(known, int) else 0
+
+
+def _difference(count: int, verb: str, why_more: str) -> str:
+    size = format_bytes(abs(count))
+    return f"{size} more {verb}{why_more}" if count > 0 else f"{size} less {verb}"

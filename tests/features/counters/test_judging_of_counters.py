@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.features.counters.dram_traffic import CountersFailed, DramTraffic
-from pytest_bandwidth.features.counters.judging import (
+from pytest_bandwidth.features.counters.evidence import (
     RULE_DRAM,
     RULE_UNCOUNTED,
     declared_otherwise,
