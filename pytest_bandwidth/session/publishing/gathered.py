@@ -249,7 +249,8 @@ class DeviceReport:
     name: as sentences name it among the run's devices. baseline: what it was judged by, or written to.
     unlike: how it differs from others of its model. rows: those of the results, as far as they were written.
     further: the update's further runs. changes: of the baseline. interrupted: a person ended the run, or the update's
-    further runs, before the baseline was updated. findings: about the run, for the document.
+    further runs, before the baseline was updated. why_not: the baseline could not be written; left_out: the device's
+    figures did not enter it; each "" otherwise. findings: about the run, for the document.
     written: names of files. commands: what the CI system reads on standard output, one a line.
     """
 
@@ -261,6 +262,8 @@ class DeviceReport:
     further: Sequence[Sequence[Plain]] = ()
     changes: Sequence[TerminalLine] = ()
     interrupted: bool = False
+    why_not: str = ""
+    left_out: str = ""
     findings: Sequence[dict[str, str]] = ()
     remarks: list[Remark] = field(default_factory=list)
     written: Sequence[str] = ()

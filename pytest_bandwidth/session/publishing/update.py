@@ -6,7 +6,7 @@ A file belongs to a model: what its devices showed in one run is written togethe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -61,33 +61,23 @@ def _kept_code(rows: Iterable[Row]) -> tuple[Mapping[str, bytes], Mapping[tuple[
     return files, cubins
 
 
-@dataclass(slots=True)
-class _Pending:
-    """Follow one device through the update. why_not: its baseline could not be written; left_out: its figures did not
-    enter; each "" otherwise.
-    """
-
-    report: DeviceReport
-    why_not: str = ""
-    left_out: str = ""
-
-    def as_written(self, outcome: Outcome) -> Outcome:
-        """Say of a row what became of it: what is not in the baseline is not SAVED."""
-        if outcome.status != Status.SAVED.value:
-            return outcome
-        status, rule = Status.UNDECIDED, Rule.NOT_WRITTEN
-        if outcome.nodeid in self.report.results.failed:
-            reason = "not saved: the test failed"
-        elif self.left_out:  # others of its model wrote the entry
-            status, rule, reason = Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {self.left_out}"
-        elif (part := changing_part(outcome.key)) is not None:
-            reason = f"not saved: its id holds {part}"
-        elif self.why_not:
-            reason = f"not saved: {self.why_not}"
-        else:
-            return outcome
-        verdict = {**outcome.verdict, "status": status.value, "rule": rule}
-        return replace(outcome, status=status.value, reason_code=rule, reason=reason, verdict=verdict)
+def _as_written(report: DeviceReport, outcome: Outcome) -> Outcome:
+    """Say of a row what became of it: what is not in the baseline is not SAVED."""
+    if outcome.status != Status.SAVED.value:
+        return outcome
+    status, rule = Status.UNDECIDED, Rule.NOT_WRITTEN
+    if outcome.nodeid in report.results.failed:
+        reason = "not saved: the test failed"
+    elif report.left_out:  # others of its model wrote the entry
+        status, rule, reason = Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {report.left_out}"
+    elif (part := changing_part(outcome.key)) is not None:
+        reason = f"not saved: its id holds {part}"
+    elif report.why_not:
+        reason = f"not saved: {report.why_not}"
+    else:
+        return outcome
+    verdict = {**outcome.verdict, "status": status.value, "rule": rule}
+    return replace(outcome, status=status.value, reason_code=rule, reason=reason, verdict=verdict)
 
 
 def update_baselines(
@@ -101,36 +91,34 @@ def update_baselines(
 
     interrupted: whether the run was: then the files stay as they are.
     """
-    pending = [_Pending(one) for one in reports]
-    models: dict[tuple[str, str, int | None], list[_Pending]] = {}
-    for one in pending:
-        one.report.further = one.report.results.further or ()
-        models.setdefault(model_of(one.report.device), []).append(one)
+    models: dict[tuple[str, str, int | None], list[DeviceReport]] = {}
+    for one in reports:
+        one.further = one.results.further or ()
+        models.setdefault(model_of(one.device), []).append(one)
     if interrupted:
-        _interrupted(pending)
+        _interrupted(reports)
     elif len(models) > 1 and settings.baseline is not None and not is_folder(settings.baseline):
         names = ", ".join(name for _, name, _ in models)
         _not_updated(
-            pending,
+            reports,
             f"found {settings.baseline}, one file, and the devices {names}, "
             "expected a folder, which holds a file for each",
         )
     else:
         for of_model in models.values():
-            _update_model(config, settings, of_model, alone=len(pending) == 1)
-    for one in pending:
-        rows = one.report.results.rows
-        one.report.rows = tuple(replace(row, outcome=one.as_written(row.outcome)) for row in rows)
+            _update_model(config, settings, of_model, alone=len(reports) == 1)
+    for one in reports:
+        one.rows = tuple(replace(row, outcome=_as_written(one, row.outcome)) for row in one.results.rows)
 
 
-def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_Pending], *, alone: bool) -> None:
+def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, alone: bool) -> None:
     known_commit = commit_of_run(config.rootpath, settings.commit)
     # Where git does not answer in time, the commit may not be what ran.
     dirty = current_commit(config.rootpath) is not None and uncommitted_beside(config.rootpath, settings.baseline) != []
     evidence: list[Mapping[str, Entry]] = []
-    written: list[_Pending] = []
-    for one in pending:
-        saved = [o for o in one.report.results.succeeded if o.status == Status.SAVED.value]
+    written: list[DeviceReport] = []
+    for one in reports:
+        saved = [o for o in one.results.succeeded if o.status == Status.SAVED.value]
         updated = [o for o in saved if changing_part(o.key) is None]
         # Tests with ids that no later run meets again.
         if changing := [o.key for o in saved if changing_part(o.key) is not None]:
@@ -138,39 +126,39 @@ def _update_model(config: pytest.Config, settings: Settings, pending: Sequence[_
                 f"not saved, since the id holds {changing_part(changing[0])}, which the next run does not meet again: "
                 f"{listed([*map(printable, changing)], MOST_NAMED)}; give the parameters ids (ids=…)"
             )
-            one.report.remarks.append(Remark("problem", text, "not-updated"))
+            one.remarks.append(Remark("problem", text, "not-updated"))
         if not updated:
             continue
-        if one.report.unlike is not None and one.report.unlike.code == OUTLIER:
+        if one.unlike is not None and one.unlike.code == OUTLIER:
             one.left_out = "it is an outlier"
-            text = f"{one.report.name} was left out of the baseline's update: {one.left_out}"
-            one.report.remarks.append(Remark("note", text))
+            text = f"{one.name} was left out of the baseline's update: {one.left_out}"
+            one.remarks.append(Remark("note", text))
             continue
-        identity = identity_of(one.report.device)
+        identity = identity_of(one.device)
         try:
-            one.report.further = further = _further(config, settings, one.report.results, identity, alone=alone)
+            one.further = further = _further(config, settings, one.results, identity, alone=alone)
         except (BandwidthError, OSError) as error:
             _not_updated([one], str(error))
             continue
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
-            _interrupted([one, *pending])
+            _interrupted([one, *reports])
             return
         entries = entries_of(identity, updated, further, known_commit, now(), dirty=dirty)
-        one.report.remarks += _fewer_runs(entries, 1 + len(further))
+        one.remarks += _fewer_runs(entries, 1 + len(further))
         evidence.append(entries)
         written.append(one)
     if not evidence:
         return
-    identity = identity_of(written[0].report.device)
-    rows = [row for one in written for row in one.report.results.rows]
+    identity = identity_of(written[0].device)
+    rows = [row for one in written for row in one.results.rows]
     try:
         path, changes = update_baseline(settings, identity, evidence, rows)
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
     for one in written:
-        one.report.baseline = path
-    written[-1].report.changes = changes
+        one.baseline = path
+    written[-1].changes = changes
 
 
 def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> Iterator[Remark]:
@@ -186,19 +174,19 @@ def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> Iterator[Remark]:
         yield Remark("note", f"{text}; the entry keeps the counts of the other runs")
 
 
-def _interrupted(pending: Sequence[_Pending]) -> None:
+def _interrupted(reports: Sequence[DeviceReport]) -> None:
     """Say it once."""
-    pending[0].report.interrupted = True
-    for one in pending:
+    reports[0].interrupted = True
+    for one in reports:
         one.why_not = one.why_not or "the run was interrupted"
 
 
-def _not_updated(pending: Sequence[_Pending], why: str) -> None:
+def _not_updated(reports: Sequence[DeviceReport], why: str) -> None:
     """Say it once, and in each device's document; its rows only say so."""
     text = f"the baseline was not updated: {why}"
-    for one in pending:
+    for one in reports:
         one.why_not = "the update failed"
-        one.report.remarks.append(Remark("problem" if one is pending[0] else "finding", text, "not-updated"))
+        one.remarks.append(Remark("problem" if one is reports[0] else "finding", text, "not-updated"))
 
 
 def _further(
@@ -248,29 +236,27 @@ def update_baseline(
         path,
         identity,
         entries,
-        merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked),
+        merge_in=lambda baseline: partial(_merge, baseline, settings, identity, asked),
         files=files,
     )
     told = [(change.before, change.after) for change in changes if change.after is not None]
     return str(real_path(path)), change_lines(str(path), told)
 
 
-def _merge_in(
+def _merge(
     baseline: Baseline,
     settings: Settings,
     identity: DeviceIdentity,
     asked: Mapping[str, MarkerOptions],
-) -> baseline_files.Merge:
-    """Return what merges runs into the file's entries by the gate that its tests are judged with."""
-
-    def merge(old: Entry | None, new: Entry) -> Entry:
-        if settings.update_new and not settings.update and old is not None:
-            return old
-        of_marker = asked.get(new.key, MarkerOptions())
-        tolerance = tolerance_of(of_marker.tolerance, old, baseline, settings.tolerance)
-        if old is None or not new.runs:  # nothing to hold to the gate
-            return merged(old, new, tolerance, None)
-        figure = metric_of_update(old, new, of_marker.judged_on)
-        return merged(old, new, tolerance, reference_of(old, figure, identity.on_host))
-
-    return merge
+    old: Entry | None,
+    new: Entry,
+) -> Entry:
+    """Merge runs into a file's entry by the gate that its test is judged with."""
+    if settings.update_new and not settings.update and old is not None:
+        return old
+    of_marker = asked.get(new.key, MarkerOptions())
+    tolerance = tolerance_of(of_marker.tolerance, old, baseline, settings.tolerance)
+    if old is None or not new.runs:  # nothing to hold to the gate
+        return merged(old, new, tolerance, None)
+    figure = metric_of_update(old, new, of_marker.judged_on)
+    return merged(old, new, tolerance, reference_of(old, figure, identity.on_host))
