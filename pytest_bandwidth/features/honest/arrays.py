@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -139,15 +140,10 @@ def extreme_of(view: View, kind: str) -> int | None:
 
 @dataclass(slots=True)
 class Region:
-    """Hold a changed region of an array: where, and what it held."""
+    """Hold what gives a changed array back what it held. start: of the changed region; None where all is changed."""
 
-    parts: Any
-    start: int
-    held: Any
-
-    def restore(self) -> None:
-        """Give it back what it held."""
-        self.parts[self.start : self.start + len(self.held)] = self.held
+    restore: Callable[[], object]
+    start: int | None = None
 
 
 def view_of(device: Device, name: str, array: Any) -> View | None:
@@ -184,32 +180,20 @@ def overlap(one: Any, other: Any) -> bool:
     return bool(space == other_space and start < other_end and other_start < end)
 
 
-@dataclass(slots=True)
-class Halves:
-    """Hold an array whose halves changed places: all of it is changed, and little memory is needed."""
-
-    parts: Any
-
-    def swap(self) -> bool:
-        """Let them change places; return whether they differ."""
-        half, differ = len(self.parts) // 2, False
-        for at in range(0, half, _AT_A_TIME):
-            first = self.parts[at : min(at + _AT_A_TIME, half)]
-            second = self.parts[half + at : half + at + len(first)]
-            held = first.copy()
-            differ = differ or bool((_raw(second) != _raw(held)).any())
-            first[...] = second
-            second[...] = held
-        return differ
-
-    def restore(self) -> None:
-        """Give the array back what it held."""
-        self.swap()
+def swap_halves(parts: Any) -> bool:
+    """Let an array's halves change places, which changes all of it in little memory; return whether they differ."""
+    half, differ = len(parts) // 2, False
+    for at in range(0, half, _AT_A_TIME):
+        first = parts[at : min(at + _AT_A_TIME, half)]
+        second = parts[half + at : half + at + len(first)]
+        held = first.copy()
+        differ = differ or bool((_raw(second) != _raw(held)).any())
+        first[...] = second
+        second[...] = held
+    return differ
 
 
-def changed_region(
-    view: View, generator: np.random.Generator, kind: str, extreme: int | None = None
-) -> Region | Halves | None:
+def changed_region(view: View, generator: np.random.Generator, kind: str, extreme: int | None = None) -> Region | None:
     """Overwrite a region of an array with values from elsewhere in it; None where all values are the same.
 
     Values stay among those that the array has: what computes an index of them finds it in bounds. Where they never
@@ -223,8 +207,7 @@ def changed_region(
         return None
     ordered = is_ordered(view)
     if kind == "all" and not ordered:
-        halves = Halves(parts)
-        return halves if halves.swap() else None
+        return Region(partial(swap_halves, parts)) if swap_halves(parts) else None
     row = max(1, parts.size // count)
     size = max(count // REGION_SHARE, 1 + ordered) if kind in ("all", "any") or ordered else 1
     start = int(generator.integers(0, count - size + 1))
@@ -238,7 +221,7 @@ def changed_region(
         taken = held[:1] if ordered else parts[other : other + size].copy()
         if bool((_raw(taken) != _raw(held)).any()):
             parts[start : start + size] = taken
-            return Region(parts, start, held)
+            return Region(partial(parts.__setitem__, slice(start, start + size), held), start)
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FunctionType
@@ -22,7 +22,6 @@ from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, Finding, Measurement
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.honest.arrays import (
-    Halves,
     Region,
     View,
     changed_region,
@@ -30,6 +29,7 @@ from pytest_bandwidth.features.honest.arrays import (
     is_ordered,
     overlap,
     place_in,
+    swap_halves,
     view_of,
 )
 from pytest_bandwidth.features.honest.reference import compared, copied, expected_arrays, reference_of
@@ -139,7 +139,7 @@ class WorkWatch(Watch):
         # Of these the first run tells whether they are written.
         self._undeclared = [one for one in known if not any(overlap(one.own, other.own) for other in declared)]
         self._held: list[tuple[View, Any]] = []
-        self._region: Region | Halves | None = None
+        self._region: Region | None = None
         # Where inputs have their largest and smallest elements.
         self._extremes: dict[tuple[str, str], int | None] = {}
         # By the reference, of this sample's inputs; None where the result is not compared.
@@ -306,7 +306,7 @@ class WorkWatch(Watch):
         if state.first is None:
             self._first(state)
         elif self._honest:
-            found = self._digest(state)
+            found = self._digest(state.returned)
             if self._is_plain and found != state.first:
                 self._judge_other(state)
             elif not self._is_plain:
@@ -323,20 +323,20 @@ class WorkWatch(Watch):
         self._region, self._raises = None, True
         return True
 
-    def _results(self, state: _Place) -> list[View]:
-        return [*self._outputs, *self._in_place, *state.returned]
+    def _results(self, returned: Sequence[View]) -> list[View]:
+        return [*self._outputs, *self._in_place, *returned]
 
-    def _digest(self, state: _Place) -> object:
-        return tuple(view.digest() for view in self._results(state))
+    def _digest(self, returned: Sequence[View]) -> object:
+        return tuple(view.digest() for view in self._results(returned))
 
     def _inverted_digest(self, state: _Place) -> object:
         """Return the digest of the results as they were before they were poisoned; None if that cannot be told."""
-        views = self._results(state)
+        views = self._results(state.returned)
         if not all(view.is_writable for view in views):
             return None
         for view in views:
             view.poison()
-        inverted = self._digest(state)
+        inverted = self._digest(state.returned)
         for view in views:
             view.poison()
         return inverted
@@ -373,11 +373,11 @@ class WorkWatch(Watch):
         """Keep the first result."""
         if self._undeclared:
             self._sort_undeclared()
-        results = self._results(state)
+        results = self._results(state.returned)
         if not self._honest or state.finding is not None:
             state.first = ()
         elif results:
-            state.first = self._digest(state)
+            state.first = self._digest(state.returned)
             if self._comes_later(state, FIRST_SECONDS):
                 return
             state.expected = [view.copy() for view in results]
@@ -393,10 +393,13 @@ class WorkWatch(Watch):
         """Return whether all inputs hold what they held; a set-up may change them."""
         if self._watched.workloads[0].setup is not None:
             return True
-        modified = next((one.view.name for one in self._inputs if one.view.digest() != one.digest), None)
+        modified = next((one.view for one in self._inputs if one.view.digest() != one.digest), None)
         if modified is not None:
-            state.refute("input-modified", f"{modified} was changed by the work, which does not declare it as written")
+            self._refute_modified(state, modified)
         return modified is None
+
+    def _refute_modified(self, state: _Place, view: View) -> None:
+        state.refute("input-modified", f"{view.name} was changed by the work, which does not declare it as written")
 
     # --- judging what a sample left
 
@@ -408,22 +411,22 @@ class WorkWatch(Watch):
             return
         if self._reference is not None and self._difference(state) is None:
             return  # added up in another order
-        if self._digest(state) in state.others:
+        if self._digest(state.returned) in state.others:
             state.refute("stale-result", "the result is that of an earlier call, which had other inputs")
         elif self._inverted_digest(state) in state.others:
             told = "the result is the array of an earlier call, which had other inputs: nothing wrote it in this one"
             state.refute("stale-result", told)
         else:
-            for view, contents in zip(self._results(state), state.expected, strict=False):
+            for view, contents in zip(self._results(state.returned), state.expected, strict=False):
                 self._judge_array(state, view, contents)
             self._compare(state)
 
     def _comes_later(self, state: _Place, seconds: float) -> bool:
         """Return whether the result changes by itself after the call."""
-        until, found = time.monotonic() + seconds, self._digest(state)
+        until, found = time.monotonic() + seconds, self._digest(state.returned)
         while time.monotonic() < until:
             time.sleep(0.01)  # a thread that nobody knows of sends no signal when it has written
-            if self._digest(state) != found:
+            if self._digest(state.returned) != found:
                 told = "the result was not there at the end of the call, and came later: wait for threads and streams"
                 state.refute("deferred-work", told)
                 return True
@@ -468,7 +471,7 @@ class WorkWatch(Watch):
             state.changes[name] += 1
             state.shown[name] += shows
             state.others.add(found)
-            is_large = sum(view.array.size for view in self._results(state)) >= LARGE_RESULT
+            is_large = sum(view.array.size for view in self._results(state.returned)) >= LARGE_RESULT
             # The same element, of one input or two, may be given the same value twice, where there are few.
             place, before = getattr(self._region, "start", None), state.last_place
             state.last_place = place
@@ -619,8 +622,10 @@ class WorkWatch(Watch):
             return
         try:
             with _halves_swapped(one.view):
-                here = self._run_unchanging(state, one.view, lambda: watched.run(workload))
-                digest, memo = self._digest_of(here), dict[int, Any]()
+                before = one.view.digest()
+                digest, memo = self._digest(self._returned(_Place(), watched.run(workload))), dict[int, Any]()
+                if one.view.digest() != before:
+                    self._refute_modified(state, one.view)
                 args = [copied(given, memo, id(one.view.own)) for given in watched.args]
                 keywords = {name: copied(given, memo, id(one.view.own)) for name, given in watched.keywords.items()}
             if run_with is None or not memo:
@@ -628,13 +633,14 @@ class WorkWatch(Watch):
             for view in self._outputs:
                 if view.is_writable:
                     view.poison()
-            there = run_with(args, keywords)
-            if self._digest_of(there) == digest:
+            there = self._returned(_Place(), run_with(args, keywords))
+            if self._digest(there) == digest:
                 return
             # Sums may be added up in another order.
-            results = [replace(view, array=view.copy()) for view in self._results_of(there)]
+            results = [replace(view, array=view.copy()) for view in self._results(there)]
             with _halves_swapped(one.view):
-                expected = [view.array for view in self._results_of(watched.run(workload))]
+                here = self._returned(_Place(), watched.run(workload))
+                expected = [view.array for view in self._results(here)]
                 close = _both_of(self._reference)
                 if len(results) != len(expected) or compared(close, results, expected, self._device) is None:
                     return
@@ -643,35 +649,20 @@ class WorkWatch(Watch):
         except (WorkloadFailed, MemoryError, OutOfMemory):
             return  # it takes no such values, or there is no room for a copy
 
-    def _results_of(self, value: object) -> list[View]:
-        return [*self._outputs, *self._returned(_Place(), value)]
-
-    def _digest_of(self, value: object) -> object:
-        return tuple(view.digest() for view in self._results_of(value))
-
     def _overlaps_others(self, one: _Input) -> bool:
         """Return whether an input shares memory with another one: copies of both would not."""
         return any(other is not one and overlap(one.view.own, other.view.own) for other in self._inputs)
-
-    def _run_unchanging(self, state: _Place, view: View, run: Callable[[], object]) -> object:
-        """Run the work, which must leave an input as it is."""
-        before = view.digest()
-        value = run()
-        if view.digest() != before:
-            told = f"{view.name} was changed by the work, which does not declare it as written"
-            state.refute("input-modified", told)
-        return value
 
 
 @contextmanager
 def _halves_swapped(view: View) -> Iterator[None]:
     """Let an input hold its values in other places meanwhile."""
-    halves = Halves(view.parts())
-    halves.swap()
+    parts = view.parts()
+    swap_halves(parts)
     try:
         yield
     finally:
-        halves.restore()
+        swap_halves(parts)
 
 
 def _both_of(reference: Reference | None) -> Reference:
