@@ -40,9 +40,13 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def json_text(document: Mapping[str, Any]) -> str:
+    """Return JSON with the version of the form first, as a file holds it."""
+    return json_for_log({"schema": SCHEMA, **document}) + "\n"
+
+
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print JSON with the version of the form first."""
-    print(json_for_log({"schema": SCHEMA, **document}))
+    print(json_text(document), end="")
 
 
 def device_words(name: str, memory_gib: int | None, peak_gbps: float | None) -> list[str]:

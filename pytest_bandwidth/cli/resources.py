@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pytest_bandwidth.cli.output import SCHEMA, refuse_own_input, terminal_width, write_output
+from pytest_bandwidth.cli.output import json_text, refuse_own_input, terminal_width, write_output
 from pytest_bandwidth.devices.code.compiled import codes_in
 from pytest_bandwidth.devices.code.cubin import UNREADABLE, resources_of
 from pytest_bandwidth.domain.errors import UsageError
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"gone: {printable(kernel)}")
     if options.output is not None:
         refuse_own_input(options.output, [options.path, *([] if options.baseline is None else [options.baseline])])
-        write_output(options.output, json.dumps({"schema": SCHEMA, "kernels": found}, indent=1) + "\n", _FORM)
+        write_output(options.output, json_text({"kernels": found}), _FORM)
     return int(any(pairs[name][1] > pairs[name][0] for pairs in changes.values() for name in _COSTS))
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,9 +47,9 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
     """Report each case with the reference's results, and time the reference alone."""
     side = _Side(child.asked["reference"])
     timed = not bandwidth.identity.counts_only
-    for number, given in enumerate(_given(bandwidth, child, side)):
-        case = given.case if child.asked["cases"] is not None else _with_roles(bandwidth, side, given)
-        args = _arguments(bandwidth, case, given.inputs)
+    for number, (given, inputs) in enumerate(_given(bandwidth, child, side)):
+        case = given if child.asked["cases"] is not None else _with_roles(bandwidth, side, given, inputs)
+        args = _arguments(bandwidth, case, inputs)
         before = [_on_host(array) for array in _of_roles(case, args, "in")]
         returned, written = side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
         returns = bool(_returned(returned, written))
@@ -59,7 +59,7 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
         for parameter, old in zip(_parameters(case, "in"), before, strict=True):
             if not _same(_on_host(args[case.parameters.index(parameter)]), old):
                 raise UsageError(f"{case.name}: {side.name} writes {parameter.name}, expected role out or inout for it")
-        args = _arguments(bandwidth, case, given.inputs)
+        args = _arguments(bandwidth, case, inputs)
         again = _results(side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout"))
         views = [View("", one, _on_host(one), None) for one in again]
         tolerance = child.asked["rtol"], child.asked["atol"]
@@ -68,12 +68,12 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
             raise UsageError(f"{case.name}: {side.name} gives another result the second time: {remedy}")
         child.tell(
             case=case.to_plain(),
-            inputs=[None if array is None else child.keep(array) for array in given.inputs],
+            inputs=[None if array is None else child.keep(array) for array in inputs],
             expected=[child.keep(array) for array in expected],
             returns=returns,
         )
         if timed:
-            args = _arguments(bandwidth, case, given.inputs)
+            args = _arguments(bandwidth, case, inputs)
             check = Reference(tuple(map(bandwidth.xp.asarray, expected)), *tolerance)
             declared = _declared(case, args, expected, returns=returns)
             # As a candidate's process does it: what runs in between has its part in a short time.
@@ -131,14 +131,6 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
         child.tell(speed_up=ratio.value, low=ratio.low, high=ratio.high, rounds=ratio.rounds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """Hold a case with its inputs on the host: None for an argument that is no array, or is only written."""
-
-    case: Case
-    inputs: Sequence[Any]
-
-
 class _Side:
     """Be a function of a Python file, or a kernel of another file, as `FILE::NAME` names it."""
 
@@ -192,11 +184,14 @@ def _module(file: Path) -> ModuleType:
     return module
 
 
-def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[_Given]:
-    """Yield the cases of `--inputs`, else those that the reference's file yields."""
+def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[tuple[Case, Sequence[Any]]]:
+    """Yield the cases of `--inputs`, else those that the reference's file yields, each with its inputs on the host.
+
+    These are None for an argument that is no array, or is only written.
+    """
     if child.asked["cases"] is not None:
         for case in child.cases:
-            yield _Given(case, [_made(bandwidth, one) for one in case.parameters])
+            yield case, [_made(bandwidth, one) for one in case.parameters]
         return
     inputs = getattr(side.module, INPUTS, None)
     if not callable(inputs):
@@ -213,10 +208,8 @@ def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[_Given]:
         called = list(CallArrays(side.entry(), args, {}, len).arguments)
         known = called if len(called) >= len(args) else [f"args[{place}]" for place in range(len(args))]
         parameters = tuple(_described(bandwidth, *pair) for pair in zip(known, args, strict=False))
-        yield _Given(
-            Case(name, parameters),
-            [None if p.role == "scalar" else _on_host(arg) for p, arg in zip(parameters, args, strict=True)],
-        )
+        pairs = zip(parameters, args, strict=True)
+        yield Case(name, parameters), [None if one.role == "scalar" else _on_host(arg) for one, arg in pairs]
 
 
 def _made(bandwidth: Bandwidth, parameter: Parameter) -> Any:
@@ -235,12 +228,11 @@ def _described(bandwidth: Bandwidth, name: str, arg: Any) -> Parameter:
     raise UsageError(f"{INPUTS}: found a {type(arg).__name__} as {name}, expected an array of bandwidth.xp or a number")
 
 
-def _with_roles(bandwidth: Bandwidth, side: _Side, given: _Given) -> Case:
+def _with_roles(bandwidth: Bandwidth, side: _Side, case: Case, inputs: Sequence[Any]) -> Case:
     """Return the case with the roles of its arrays. A run of the function shows which of them it writes.
 
     Where the same comes out of poisoned arrays, those are outputs, else the function reads them as well.
     """
-    case, inputs = given.case, given.inputs
 
     def after(hosts: Sequence[Any]) -> list[Any]:
         args = _arguments(bandwidth, case, hosts)

@@ -1,11 +1,22 @@
-"""Run an arena's sides, each in a process of its own, and judge what they report."""
+"""Run an arena's sides, each in a process of its own, and judge what they report.
+
+The code is not trusted to end. The process has no standard input, a folder of its own as its current and temporary one,
+a limit of time for each case and a limit of memory. Its reports carry a token that only the package's own code in it is
+handed. That keeps a candidate from forging a report by accident or by a print, and is no sandbox.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +28,17 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, WRONG, Finding
 from pytest_bandwidth.domain.measured.validity import OF_OWN_SAMPLES
-from pytest_bandwidth.domain.units import format_seconds
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import format_bytes, format_seconds
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.evidence.processes.start_and_end import (
+    child_environment,
+    finish,
+    own_group,
+    python_command,
+    wait_for_end,
+)
 from pytest_bandwidth.features.honest.arena_inputs import Case
-from pytest_bandwidth.features.honest.arena_process import Ended, Report, run_process
 from pytest_bandwidth.measuring.device_lock import DeviceLock
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 
@@ -36,6 +54,15 @@ _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_S
 # If even the reference's fastest sample is slower than this, the candidate or a busy machine slows it. The time cannot
 # show which: there is no accusation, and no speed-up, which would be wrong.
 SLOWED_FACTOR = 2.0
+MOST_OUTPUT_BYTES = 16 * 2**20
+MOST_REPORT_BYTES = 256 * 2**20
+_POLL_SECONDS = 0.1
+_LAST_BYTES = 4096
+# What would load plugins, or options, of the user's own tests.
+_OF_PYTEST = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+
+Report = dict[str, Any]
+CRASHED, TIMED_OUT, FLOODED = "crashed", "timed-out", "flooded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +272,99 @@ def _slowed(beside: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Findi
         return None
     times = f"{format_seconds(fastest)} at least, and alone {format_seconds(alone['seconds'])}"
     return Finding(SLOWED, f"in its process the reference takes {times}: no speed-up is shown", NOTE)
+
+
+# ---- a side's process ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Hold what a process reported, in order, and why it ended before its last report; None where it did not."""
+
+    reports: list[Report]
+    code: str | None = None
+    text: str | None = None
+
+
+def run_process(
+    asked: Mapping[str, Any], data: BinaryIO, seconds: float, is_over: Callable[[Sequence[Report]], bool]
+) -> Ended:
+    """Run `arena_child` until its reports say that it is over, or one of them takes longer than `seconds`.
+
+    asked: plain data for the child. data: an open file that it inherits.
+    """
+    token = secrets.token_hex(16)
+    with (
+        tempfile.TemporaryDirectory(prefix="pytest-bandwidth-arena-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryFile() as question,
+        tempfile.TemporaryFile() as answer,
+        tempfile.TemporaryFile() as output,
+    ):
+        question.write(json.dumps({**asked, "token": token}).encode())
+        question.flush()
+        Path(folder, "pytest.ini").write_text("[pytest]\n")
+        descriptors = [file.fileno() for file in (question, answer, data)]
+        kept = {name: value for name, value in os.environ.items() if name not in _OF_PYTEST}
+        # Temporary files, among them the device's lock: this process holds the real one.
+        own = {"TMPDIR": folder, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        with own_group(
+            python_command("pytest_bandwidth.features.honest.arena_child", *map(str, descriptors)),
+            0.0,
+            cwd=folder,
+            env=child_environment({**kept, **own}),
+            stdout=output,
+            stderr=output,
+            pass_fds=descriptors,
+        ) as process:
+            found: list[Report] = []
+            read, deadline, code, text = 0, time.monotonic() + seconds, None, None
+            while code is None:
+                ended = wait_for_end(process, _POLL_SECONDS)
+                new, read = _new_reports(answer, read, token)
+                if new:
+                    found, deadline = [*found, *new], time.monotonic() + seconds
+                if is_over(found):
+                    break
+                if ended:
+                    text = f"{_end_of(finish(process, 0.0, 0.0))}{_last_line(output)}"
+                    given = "" if asked["memory"] is None else f", with {format_bytes(asked['memory'])} (--memory)"
+                    code, text = CRASHED, f"{text}{given}"
+                elif os.fstat(output.fileno()).st_size > MOST_OUTPUT_BYTES:
+                    code, text = FLOODED, f"it printed more than {format_bytes(MOST_OUTPUT_BYTES)}"
+                elif os.fstat(answer.fileno()).st_size > MOST_REPORT_BYTES:
+                    code, text = FLOODED, f"it reported more than {format_bytes(MOST_REPORT_BYTES)}"
+                elif time.monotonic() > deadline:
+                    code, text = TIMED_OUT, f"it did not end within {seconds:g} s (--timeout)"
+            finish(process, 0.0, 0.0)  # with what it started
+        return Ended(found, code, text)
+
+
+def _new_reports(answer: BinaryIO, start: int, token: str) -> tuple[list[Report], int]:
+    """Return whole lines from a place on that carry the token, and the place behind them."""
+    there = os.fstat(answer.fileno()).st_size - start
+    data = os.pread(answer.fileno(), max(0, min(there, MOST_REPORT_BYTES)), start)
+    whole = data[: data.rfind(b"\n") + 1]
+    reports = []
+    for line in whole.splitlines():
+        with suppress(ValueError, RecursionError):
+            report = json.loads(line)
+            if isinstance(report, dict) and secrets.compare_digest(
+                str(report.pop("token", "")).encode(), token.encode()
+            ):
+                reports.append(report)
+    return reports, start + len(whole)
+
+
+def _end_of(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"its process ended with exit status {status} before its result was there"
+    with suppress(ValueError):
+        return f"its process was ended by {signal.Signals(-status).name}"
+    return f"its process was ended by signal {-status}"
+
+
+def _last_line(output: BinaryIO) -> str:
+    size = os.fstat(output.fileno()).st_size
+    lines = os.pread(output.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES)).decode("utf-8", "replace").splitlines()
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f", after {shown(last, 200)}" if last else ""

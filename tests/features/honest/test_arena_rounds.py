@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from pytest_bandwidth.cli.output import json_text
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import NOTE, WRONG
-from pytest_bandwidth.features.honest.arena_report import document_of, lines_of, text_of
+from pytest_bandwidth.features.honest.arena import document_of, lines_of
 from pytest_bandwidth.features.honest.arena_rounds import Row, judged
 
 RATIO = {"speed_up": 2.0, "low": 1.9, "high": 2.1, "rounds": 30}
@@ -132,7 +133,7 @@ def test_the_document_has_each_candidate_whole():
         Row("b.py", "n=8", True, True, speed_up=2.0),
         Row("b.py", "n=9", None, None),
     ]
-    document = json.loads(text_of(document_of("ref.py", DEVICE, rows)))
+    document = json.loads(json_text(document_of("ref.py", DEVICE, rows)))
     assert document["candidates"] == [
         {"candidate": "a.py", "correct": True, "honest": True, "speed_up": pytest.approx(4.0)},
         {"candidate": "b.py", "correct": False, "honest": False, "speed_up": None},
