@@ -101,11 +101,6 @@ class RunSummary:
     severity: Severity
     counts: tuple[StatusCount, ...]
 
-    @property
-    def without_counts(self) -> str:
-        """Say why there are no counts."""
-        return "Nothing else was measured." if self.severity == "bad" else "No test used the bandwidth fixture."
-
 
 def summary_of_run(run: RunDocument) -> RunSummary:
     """Return the verdict on a whole run."""

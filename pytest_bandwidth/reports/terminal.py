@@ -274,7 +274,7 @@ def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *,
     Tests of which the same is to be said share a line; what changes how a GPU's figures are to be read has one for each
     kind, with the first test's figures.
     """
-    said: dict[tuple[str, str], list[str]] = {}
+    said: dict[str, list[str]] = {}
     first: dict[str, str] = {}
     for outcome in outcomes:
         told = (outcome.bottleneck, outcome.regime_evidence)
@@ -284,8 +284,8 @@ def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *,
                 text = first.setdefault(code, text)
             always = code in READ_OTHERWISE or finding.get("level") == NOTE
             if always or (verbose and text not in told):
-                said.setdefault(("NOTE", text), []).append(name_of(outcome))
-    return [_note(word, "yellow", names, text) for (word, text), names in said.items()]
+                said.setdefault(text, []).append(name_of(outcome))
+    return [_note("NOTE", "yellow", names, text) for text, names in said.items()]
 
 
 def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLine:

@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, for
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.judging.limits import OF_PEAK, floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.columns import Column, SmallTable, sol_text
+from pytest_bandwidth.reports.columns import Column, SmallTable, percent, sol_text
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
@@ -83,11 +83,11 @@ def _verdict_facts(outcome: Outcome) -> Facts:
         ("compared", _optional(number(verdict, "observed"), compared)),
         (reference_name(outcome), _optional(number(verdict, "reference"), compared)),
         ("change", _optional(number(verdict, "drop"), lambda v: signed_percent(-v))),
-        ("allowed drop", _percent(number(verdict, "allowed_drop"))),
-        ("detects", _percent(number(verdict, "detects"))),
-        ("costs at least", _percent(number(verdict, "low"))),
-        ("costs at most", _percent(number(verdict, "high"))),
-        ("tolerance", _percent(number(verdict, "tolerance"))),
+        ("allowed drop", _optional(number(verdict, "allowed_drop"), percent)),
+        ("detects", _optional(number(verdict, "detects"), percent)),
+        ("costs at least", _optional(number(verdict, "low"), percent)),
+        ("costs at most", _optional(number(verdict, "high"), percent)),
+        ("tolerance", _optional(number(verdict, "tolerance"), percent)),
         ("runs", _optional(number(verdict, "runs"), lambda v: f"{v:.0f}" if v else "none: written by hand")),
         ("between-run spread", _optional(number(verdict, "spread"), lambda v: format_percent(v, 2))),
         ("new processes", ", ".join(compared(v) for v in sequence(verdict, "confirmations")[:20])),
@@ -104,14 +104,14 @@ def _measured_facts(outcome: Outcome) -> Facts:
     codes = sorted({one_line(text(d, "code"), 40) for d in dropped})
     facts = [
         ("achieved", _optional(outcome.gbps, format_gbps)),
-        ("of peak", _percent(outcome.valid_utilization) if outcome.utilization_of == "peak" else ""),
+        ("of peak", _optional(outcome.valid_utilization, percent) if outcome.utilization_of == "peak" else ""),
         ("of the speed of light", one_line(sol_text(outcome) or "", 60)),
         ("class", one_line(outcome.utilization_class or "", 40) if outcome.is_valid else ""),
         ("probe", f"{rate} ({name})" if rate and name else rate or name),
-        ("of probe", _percent(outcome.valid_relative)),
+        ("of probe", _optional(outcome.valid_relative, percent)),
         ("median time", _optional(outcome.seconds, format_seconds)),
         ("host time", _optional(outcome.host_seconds, format_seconds)),
-        ("noise (IQR ÷ median)", _percent(outcome.noise)),
+        ("noise (IQR ÷ median)", _optional(outcome.noise, percent)),
         ("standard error of median", _optional(outcome.median_precision, lambda v: format_percent(v, 2))),
         ("samples", f"{kept} kept, {len(dropped)} dropped" if kept or dropped else ""),
         ("dropped for", ", ".join(codes[:10])),
@@ -173,7 +173,7 @@ def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
 
 
 def _shower(figure: str) -> Any:
-    return (lambda v: format_percent(v, 1)) if figure == "relative" else format_gbps
+    return percent if figure == "relative" else format_gbps
 
 
 def _command(outcome: Outcome) -> str:
@@ -190,10 +190,6 @@ def _command(outcome: Outcome) -> str:
 
 def _optional(value: float | None, show: Any) -> str:
     return "" if value is None else str(show(value))
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else format_percent(value, 1)
 
 
 def _known(facts: Facts) -> Facts:
