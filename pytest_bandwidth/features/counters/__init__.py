@@ -44,8 +44,7 @@ def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> N
     """Refuse a profiler that was asked for by name and cannot count, and a folder that takes no reports."""
     from pytest_bandwidth.features.counters.evidence import check_options
 
-    options = _options(config)
-    check_options(config, options.counters, options.profile, identity)
+    check_options(config, identity)
 
 
 @hookimpl
@@ -53,8 +52,7 @@ def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dic
     """Count what DRAM moves for each measurement, judge by that, and profile what is REGRESSED."""
     from pytest_bandwidth.features.counters.evidence import count_and_profile
 
-    options = _options(config)
-    count_and_profile(config, options.counters, options.profile, test, judged)
+    count_and_profile(config, test, judged)
 
 
 @hookimpl
@@ -63,9 +61,3 @@ def pytest_bandwidth_columns() -> list[Column]:
     from pytest_bandwidth.features.counters.columns import COLUMNS
 
     return list(COLUMNS)
-
-
-def _options(config: pytest.Config) -> CountersOptions:
-    from pytest_bandwidth.options.reading import options_of
-
-    return options_of(config, CountersOptions)

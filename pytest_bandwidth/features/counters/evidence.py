@@ -9,7 +9,6 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -24,6 +23,7 @@ from pytest_bandwidth.domain.units import format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.requests import OldKernel
+from pytest_bandwidth.features.counters import CountersOptions
 from pytest_bandwidth.features.counters.counted import Counters, CountRequest
 from pytest_bandwidth.features.counters.dram_traffic import (
     DIFFERS,
@@ -39,6 +39,7 @@ from pytest_bandwidth.judging.counts import counts_of, most_allowed
 from pytest_bandwidth.judging.decide import with_further_evidence
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.options.options import places_of
+from pytest_bandwidth.options.reading import options_of
 from pytest_bandwidth.session.publishing.run_files import check_writable
 
 _COUNTERS = pytest.StashKey[Counters]()
@@ -52,30 +53,28 @@ ENOUGH_COUNTS = 3
 ALLOCATES_WITHIN = 0.1
 
 
-def check_options(config: pytest.Config, asked: str, reports: Path | None, identity: DeviceIdentity) -> None:
+def check_options(config: pytest.Config, identity: DeviceIdentity) -> None:
     """Raise UsageError where a profiler was asked for by name and cannot count, or reports cannot be written."""
-    if reports is not None:
-        check_writable(places_of(config)["profile"], config.invocation_params.dir / reports, a_file=False)
-    if asked in ("auto", "off"):
+    options = options_of(config, CountersOptions)
+    if options.profile is not None:
+        check_writable(places_of(config)["profile"], config.invocation_params.dir / options.profile, a_file=False)
+    if options.counters in ("auto", "off"):
         return
     try:
-        _counters(config, asked, identity).check()
+        _counters(config, identity).check()
     except CountersFailed as error:
         raise UsageError(f"--bandwidth-counters: {error}") from None
 
 
-def count_and_profile(
-    config: pytest.Config, asked: str, reports: Path | None, test: JudgedTest, judged: dict[str, Judged]
-) -> None:
-    """Replace what was judged by the same with counters, and with a report on what is REGRESSED.
-
-    asked, reports: as `--bandwidth-counters` and `--bandwidth-profile` say.
-    """
+def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str, Judged]) -> None:
+    """Replace what was judged by the same with counters, and with a report on what is REGRESSED."""
+    options = options_of(config, CountersOptions)
+    asked, reports = options.counters, options.profile
     # On a GPU alone, unless a profiler was asked for by name.
     is_counted = asked != "off" and (asked != "auto" or test.identity.on_gpu)
     for key, one in judged.items():
         if is_counted:
-            judged[key] = _counted(one, test, _counters(config, asked, test.identity))
+            judged[key] = _counted(one, test, _counters(config, test.identity))
         elif test.is_judged:
             judged[key] = judged_uncounted(one, test.test.marker.max_dram_ratio)
     if reports is None or not test.is_judged:
@@ -89,7 +88,7 @@ def count_and_profile(
         try:
             # Where the outputs were checked, wherever a test has gone meanwhile.
             at = test.invocation.folder / report
-            lacks = _counters(config, asked, test.identity).profile(test, request, at)
+            lacks = _counters(config, test.identity).profile(test, request, at)
         except CountersFailed as error:
             judged[key] = noted(one, UNPROFILED, f"no profile: {error}")
             continue
@@ -97,9 +96,9 @@ def count_and_profile(
         judged[key] = replace(seen, profile=str(report))
 
 
-def _counters(config: pytest.Config, asked: str, identity: DeviceIdentity) -> Counters:
+def _counters(config: pytest.Config, identity: DeviceIdentity) -> Counters:
     if _COUNTERS not in config.stash:
-        config.stash[_COUNTERS] = Counters(asked, identity)
+        config.stash[_COUNTERS] = Counters(options_of(config, CountersOptions).counters, identity)
     return config.stash[_COUNTERS]
 
 

@@ -7,9 +7,8 @@ asks by DuckDB. DuckDB is imported when one of them runs, fsspec where an addres
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_bandwidth.domain.values import path
 from pytest_bandwidth.hooks import Command, hookimpl
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_bandwidth.domain.address import Address
-    from pytest_bandwidth.hooks import Outcome, Reporter
+    from pytest_bandwidth.hooks import Reporter
 
 MISSING = "the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'"
 
@@ -43,7 +42,11 @@ def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
     from pytest_bandwidth.options.reading import options_of
 
     place = options_of(config, HistoryOptions).history
-    return [] if place is None else [HistoryReporter(config, place)]
+    if place is None:
+        return []
+    from pytest_bandwidth.features.history.writing import HistoryReporter
+
+    return [HistoryReporter(config, place)]
 
 
 def _place(text: str) -> Path | Address:
@@ -63,40 +66,3 @@ class HistoryOptions(Options):
     history: Path | Address | None = option(
         "PATH", "append the run to the history in this folder or bucket", _place, writes=True
     )
-
-
-class HistoryReporter:
-    """Append each device's results. place: the folder or bucket, as the option names it."""
-
-    def __init__(self, config: pytest.Config, place: Path | Address) -> None:
-        from pytest_bandwidth.options.options import places_of
-
-        self._place, self._given_by = place, places_of(config)["history"]
-        self._at = config.invocation_params.dir / place
-
-    def check(self) -> None:
-        """Raise UsageError where the folder cannot be written, or the bucket not listed."""
-        from pytest_bandwidth.domain.errors import UsageError
-        from pytest_bandwidth.features.history.bucket import Bucket
-        from pytest_bandwidth.session.publishing.run_files import check_writable
-
-        if isinstance(self._at, Path):
-            check_writable(self._given_by, self._at, a_file=False)
-            return
-        try:
-            Bucket(self._at).names()
-        except UsageError as error:
-            raise UsageError(f"{self._given_by}: {error}") from None
-
-    def write(self, document: Mapping[str, Any], outcomes: Sequence[Outcome], suffix: str | None) -> list[str]:
-        """Append one device's results, and return the name of their file; nothing where nothing was measured."""
-        from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-        from pytest_bandwidth.features.history.writing import append
-
-        del suffix  # the run's id holds it
-        if not outcomes:
-            return []
-        try:
-            return [str(self._place / append(self._at, document, outcomes).name)]
-        except (OSError, BandwidthError) as error:
-            raise UsageError(f"{self._place} was not appended to: {error}") from None

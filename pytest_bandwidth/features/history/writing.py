@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.address import Address
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.features.history.bucket import Bucket, fetch_all, locked_copy
 from pytest_bandwidth.features.history.files import add, is_merged, listing, name_of_merged, sweep
 from pytest_bandwidth.features.history.reading import (
@@ -28,11 +28,14 @@ from pytest_bandwidth.features.history.reading import (
     runs_in,
 )
 from pytest_bandwidth.features.history.table import COLUMNS, columns_of, run_id_of
+from pytest_bandwidth.options.options import places_of
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.session.publishing.run_files import check_writable
 from pytest_bandwidth.storage.atomic import real_path
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
 if TYPE_CHECKING:
+    import pytest
     from duckdb import DuckDBPyConnection
 
 # So many runs have files of their own before they are merged.
@@ -43,6 +46,34 @@ ROWS_OF_GROUP = 20_480
 
 # Writes a file.
 Fill = Callable[[Path], None]
+
+
+class HistoryReporter:
+    """Append each device's results. place: the folder or bucket, as the option names it."""
+
+    def __init__(self, config: pytest.Config, place: Place) -> None:
+        self._place, self._given_by = place, places_of(config)["history"]
+        self._at = config.invocation_params.dir / place
+
+    def check(self) -> None:
+        """Raise UsageError where the folder cannot be written, or the bucket not listed."""
+        if isinstance(self._at, Path):
+            check_writable(self._given_by, self._at, a_file=False)
+            return
+        try:
+            Bucket(self._at).names()
+        except UsageError as error:
+            raise UsageError(f"{self._given_by}: {error}") from None
+
+    def write(self, document: Mapping[str, Any], outcomes: Sequence[Outcome], suffix: str | None) -> list[str]:
+        """Append one device's results, and return the name of their file; nothing where nothing was measured."""
+        del suffix  # the run's id holds it
+        if not outcomes:
+            return []
+        try:
+            return [str(self._place / append(self._at, document, outcomes).name)]
+        except (OSError, BandwidthError) as error:
+            raise UsageError(f"{self._place} was not appended to: {error}") from None
 
 
 def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Place:
