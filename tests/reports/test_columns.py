@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurem
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.html.details import detail_of
-from pytest_bandwidth.features.html.table import table_of
+from pytest_bandwidth.features.html.page import table_of
 from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.documents import render_csv
 from pytest_bandwidth.reports.github import job_summary

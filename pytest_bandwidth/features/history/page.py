@@ -74,7 +74,7 @@ def render_history(measured: Sequence[Trend], changed: Callable[[], Sequence[Tre
     return Templates("pytest_bandwidth.features.history").page(
         "history.html.j2",
         script="history.js",
-        library=lambda: library,
+        library=library,
         data={"charts": charts, "palettes": {"light": LIGHT, "dark": DARK}},
         sentence=sentence,
         facts=_facts(trends),

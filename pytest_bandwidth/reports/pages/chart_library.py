@@ -10,9 +10,6 @@ import functools
 import importlib.util
 import os
 import stat
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from pytest_bandwidth.storage.own_folders import cache_folder
 
 MISSING = "charts need vl-convert-python: pip install 'pytest-bandwidth[report]'"
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
-_PROGRAM = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())"
 
 
 def charts_available() -> bool:
@@ -32,43 +28,14 @@ def charts_available() -> bool:
 @functools.cache
 def javascript_bundle() -> str:
     """Return the script that sets `window.vegaEmbed`, safe in a script element: no ``</script``, no ``<!--``."""
-    known = _read(_cache_file())
+    file = _cache_file()
+    known = _read(file)
     if known is not None:
         return known
     import vl_convert
 
     made: str = vl_convert.javascript_bundle(_SNIPPET)
-    return _kept(made)
-
-
-@contextlib.contextmanager
-def bundle_in_the_making() -> Iterator[Callable[[], str]]:
-    """Give a call that waits for `javascript_bundle`'s text, which a process makes meanwhile where none is kept.
-
-    A thread would not do: vl-convert holds Python's lock for as long as it works.
-    """
-    known = _read(_cache_file())
-    if known is not None:
-        yield lambda: known
-        return
-    # -I: without it a module of that name in the folder where the user stands would be run.
-    command = [sys.executable, "-I", "-c", _PROGRAM, _SNIPPET]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-
-        def made() -> str:
-            text = process.communicate()[0].decode()
-            return _kept(text) if process.returncode == 0 else javascript_bundle()
-
-        try:
-            yield made
-        finally:
-            process.kill()
-
-
-def _kept(made: str) -> str:
-    """Return the script as pages carry it, kept for later ones."""
     bundle = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    file = _cache_file()
     # Whole or not at all; a cache that cannot be written costs a second, nothing else.
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

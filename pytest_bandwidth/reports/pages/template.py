@@ -11,7 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -43,26 +43,25 @@ class Templates:
         *,
         columns: Sequence[Any] = (),
         script: str | None = None,
-        library: Callable[[], str] = str,
+        library: str = "",
         data: Any = None,
         **values: Any,
     ) -> str:
         """Fill the template of a whole page, which extends base.html.j2.
 
         columns: of the results' table, whose grid the style sheet lays out. script: the page's own, which reads `data`
-        and draws charts with what `library` gives, which may take long; None for a page without any.
+        and draws charts with `library`; None for a page without any.
         """
         style = _SHARED.render("page.css", columns=columns, light=LIGHT, dark=DARK)
-        text = embedded(data)  # before `library` waits
         scripts = []
         if script is not None:
-            scripts = [*filter(None, [library()]), _text(_SHARED.package, "charts.js") + _text(self.package, script)]
+            scripts = [*filter(None, [library]), _text(_SHARED.package, "charts.js") + _text(self.package, script)]
         sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
         policy = (
             f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
             "base-uri 'none'; form-action 'none'"
         )
-        return self.render(name, policy=policy, style=style, scripts=scripts, data=text, **values)
+        return self.render(name, policy=policy, style=style, scripts=scripts, data=embedded(data), **values)
 
 
 _SHARED = Templates("pytest_bandwidth.reports.pages")

@@ -92,7 +92,9 @@ def test_a_changed_kernels_code_is_shown_with_its_lines() -> None:
 
 def test_a_column_without_a_hint_is_left_out_of_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Column("rows", "rows/s", lambda _: 7, outputs=("html",))
-    monkeypatch.setattr("pytest_bandwidth.features.html.table.columns", lambda _: [*columns("html"), rows])
+    monkeypatch.setattr(
+        "pytest_bandwidth.features.html.page.columns", lambda of: [*columns(of), *([rows] if of == "html" else [])]
+    )
     text = render_html(run_documents.run_document(run_documents.outcomes(2)))
     legend = text.partition('<dl class="reading">')[2].partition("</dl>")[0]
     assert "achieved bandwidth" in legend

@@ -43,19 +43,6 @@ def test_the_bundle_is_made_once_and_then_read(made, tmp_path):
     assert "<!--" not in first
 
 
-def test_a_process_makes_the_same_bundle_meanwhile_and_runs_no_module_of_the_users_folder(made, monkeypatch, tmp_path):
-    (tmp_path / "vl_convert.py").write_text("def javascript_bundle(snippet): return 'window.pwned=1'", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    with chart_library.bundle_in_the_making() as library:
-        first = library()
-    assert "vegaEmbed" in first
-    assert "pwned" not in first
-    assert made == []
-    assert first == kept(tmp_path).read_text(encoding="utf-8") == fresh()
-    with chart_library.bundle_in_the_making() as library:
-        assert library() == first
-
-
 @pytest.mark.parametrize("place", ["file", "folder"])
 def test_a_copy_that_others_can_write_is_not_believed(made, tmp_path, place):
     fresh()
