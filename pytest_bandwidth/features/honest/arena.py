@@ -35,7 +35,7 @@ Exit status 0: every candidate is correct and honest; 1: some candidate is not;
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import geometric_mean
@@ -120,25 +120,29 @@ def run(options: argparse.Namespace) -> int:
 
 def document_of(reference: str, device: DeviceIdentity, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the document: candidates with their whole result, and a row for each case of each."""
-    names = dict.fromkeys(row.candidate for row in rows)
     return {
         "reference": reference,
         "device": {"kind": device.kind, "name": device.name},
         "confidence": CONFIDENCE,
-        "candidates": [_whole(name, [row for row in rows if row.candidate == name]) for name in names],
+        "candidates": _candidates(rows),
         "rows": [asdict(row) for row in rows],
     }
 
 
-def _whole(name: str, rows: Sequence[Row]) -> dict[str, Any]:
-    known = [row.speed_up for row in rows if row.speed_up is not None]
-    is_fine = all(row.is_fine for row in rows)
-    return {
-        "candidate": name,
-        "correct": all(row.correct is True for row in rows),
-        "honest": all(row.honest is True for row in rows),
-        "speed_up": geometric_mean(known) if is_fine and len(known) == len(rows) else None,
-    }
+def _candidates(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the whole result of each candidate."""
+    found = []
+    for name in dict.fromkeys(row.candidate for row in rows):
+        own = [row for row in rows if row.candidate == name]
+        known = [row.speed_up for row in own if row.speed_up is not None]
+        whole = {
+            "candidate": name,
+            "correct": all(row.correct is True for row in own),
+            "honest": all(row.honest is True for row in own),
+            "speed_up": geometric_mean(known) if all(row.is_fine for row in own) and len(known) == len(own) else None,
+        }
+        found.append(whole)
+    return found
 
 
 def lines_of(reference: str, device: DeviceIdentity, rows: Sequence[Row]) -> list[str]:
@@ -159,18 +163,11 @@ def lines_of(reference: str, device: DeviceIdentity, rows: Sequence[Row]) -> lis
     ]
     about = printable_sentence(f"reference {reference} on {device.name}")
     table = aligned(headings, cells, left=headings, width=terminal_width())
-    return [about, *table, *map(printable_sentence, _sentences(rows)), *map(printable_sentence, _results(rows))]
-
-
-def _sentences(rows: Sequence[Row]) -> Iterator[str]:
-    for row in rows:
-        for finding in row.findings:
-            yield f"{row.candidate} {row.case}: {finding.code} ({finding.level}): {finding.text}"
-
-
-def _results(rows: Sequence[Row]) -> Iterator[str]:
-    for name in dict.fromkeys(row.candidate for row in rows):
-        whole = _whole(name, [row for row in rows if row.candidate == name])
+    found = [
+        f"{row.candidate} {row.case}: {one.code} ({one.level}): {one.text}" for row in rows for one in row.findings
+    ]
+    for whole in _candidates(rows):
         said = "correct and honest" if whole["correct"] and whole["honest"] else "not correct and honest"
         speed_up = whole["speed_up"]
-        yield f"{name}: {said}{'' if speed_up is None else f', {speed_up:.3g}× as fast'}"
+        found.append(f"{whole['candidate']}: {said}{'' if speed_up is None else f', {speed_up:.3g}× as fast'}")
+    return [about, *table, *map(printable_sentence, found)]
