@@ -99,7 +99,7 @@ def reason_codes():
     from pytest_bandwidth.domain.measured import rounds, validity
     from pytest_bandwidth.domain.measured.measurement import OF_WORK
     from pytest_bandwidth.domain.verdict import Rule, Status
-    from pytest_bandwidth.features.counters import judging as of_counters
+    from pytest_bandwidth.features.counters import evidence as of_counters
 
     rules = {value for name, value in vars(Rule).items() if name.isupper()}
     rules |= {of_counters.RULE_DRAM, of_counters.RULE_RATIO, of_counters.RULE_UNCOUNTED}
