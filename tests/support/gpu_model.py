@@ -11,10 +11,11 @@ spins on a flag keeps its stream back. It computes nothing.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import pytest
 from pytest_bandwidth.devices.cuda.context import Opened
 from pytest_bandwidth.devices.cuda.health import Ownership
 from pytest_bandwidth.devices.cuda.identity import CudaFacts
-from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading, ProcessUse
+from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.runtime import ContextGuard, CupyRuntime
 
 LAUNCH_SECONDS = 5e-6
@@ -428,7 +429,9 @@ class Nvml:
     times from which `uses` was asked for.
     """
 
-    def __init__(self, *readings: GpuReading, uses: tuple[ProcessUse, ...] | None = (), **identity: Any) -> None:
+    def __init__(
+        self, *readings: GpuReading, uses: Mapping[int, int] | None = MappingProxyType({}), **identity: Any
+    ) -> None:
         self.readings = list(readings) or [GpuReading(1500.0, 2619.0, 50.0, 300.0, (), 0)]
         self.uses, self.since = uses, list[int]()
         self.known = GpuIdentity(**{"mig": "disabled", "ecc": "on", "max_sm_clock_mhz": 1600, **identity})
@@ -439,7 +442,7 @@ class Nvml:
     def reading(self) -> GpuReading:
         return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
 
-    def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
+    def activity(self, since_us: int) -> Mapping[int, int] | None:
         self.since.append(since_us)
         return self.uses
 

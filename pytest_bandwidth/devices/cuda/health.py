@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.cuda.management import AMD_SLOWDOWNS, NVML_SLOWDOWNS, GpuReading, ManagedGpu, ProcessUse
+from pytest_bandwidth.devices.cuda.management import AMD_SLOWDOWNS, NVML_SLOWDOWNS, GpuReading, ManagedGpu
 from pytest_bandwidth.devices.host import process_stat, remembered
 from pytest_bandwidth.domain.device import (
     ECC,
@@ -84,7 +84,7 @@ class Health:
         since = max(self._looked_at or 0.0, now - LOOK_BACK_SECONDS)
         self._looked_at = now
         busy = active_others(gpu.activity(int(since * 1e6)), self.ownership)
-        return tuple(describe(use, gpu.process_name(use.pid)) for use in busy)
+        return tuple(describe(pid, percent, gpu.process_name(pid)) for pid, percent in busy.items())
 
 
 def ecc_finding(before: GpuReading, after: GpuReading) -> Finding | None:
@@ -287,15 +287,15 @@ def find_ownership(
     return Ownership(frozenset({pid}), look=lambda: process_tree(pid, parents_of_all(), workers))
 
 
-def active_others(uses: Iterable[ProcessUse] | None, ownership: Ownership) -> tuple[ProcessUse, ...]:
-    """Return processes that are busy and not ours; none where ownership is not known."""
+def active_others(uses: Mapping[int, int] | None, ownership: Ownership) -> dict[int, int]:
+    """Return processes that are busy and not ours, and how busy they are; none where ownership is not known."""
     if uses is None or not ownership.known:
-        return ()
-    busy = [use for use in uses if use.percent >= ACTIVE_PERCENT and use.pid not in ownership.own]
+        return {}
+    busy = {pid: used for pid, used in uses.items() if used >= ACTIVE_PERCENT and pid not in ownership.own}
     ours = ownership.look() | remembered() if busy and ownership.look is not None else frozenset()
-    return tuple(use for use in busy if use.pid not in ours)
+    return {pid: used for pid, used in busy.items() if pid not in ours}
 
 
-def describe(use: ProcessUse, name: str | None) -> str:
+def describe(pid: int, percent: int, name: str | None) -> str:
     """Format as ``python (pid 4711, 80 %)``."""
-    return f"{Path(name).name if name else 'process'} (pid {use.pid}, {use.percent} %)"
+    return f"{Path(name).name if name else 'process'} (pid {pid}, {percent} %)"

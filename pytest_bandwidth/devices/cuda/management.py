@@ -50,14 +50,6 @@ class GpuReading:
     uncorrected_ecc_errors: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessUse:
-    """Say how busy a process kept the GPU, in %: over NVML's last periods, or at the moment."""
-
-    pid: int
-    percent: int
-
-
 # Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReasons).
 EVENT_REASONS: tuple[tuple[int, str], ...] = (
     (0x1, "idle"),
@@ -138,8 +130,8 @@ class NvmlGpu:
         found = self._read("nvmlDeviceGetComputeRunningProcesses")
         return None if found is None else {p.pid: p.usedGpuMemory for p in found}
 
-    def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
-        """Return processes that used the GPU after a time (µs since the epoch); None where it is not told."""
+    def activity(self, since_us: int) -> Mapping[int, int] | None:
+        """Return how busy processes kept the GPU after a time (µs since the epoch), in %; None where it is not told."""
         # NVML samples a few times a second, so a burst of a millisecond may be missed.
         name = "nvmlDeviceGetProcessUtilization"
         try:
@@ -147,7 +139,7 @@ class NvmlGpu:
         except self.pynvml.NVMLError as error:
             # Both mean an empty list: no process used the GPU. pynvml raises "success" for it.
             nothing = (self.pynvml.NVML_ERROR_NOT_FOUND, self.pynvml.NVML_SUCCESS)
-            return () if error.value in nothing else None
+            return {} if error.value in nothing else None
         if samples is None:
             return None
         busiest: dict[int, int] = {}
@@ -155,7 +147,7 @@ class NvmlGpu:
             # The buffer may hold entries that were never filled: process 0, or older than asked for.
             if s.pid and s.timeStamp > since_us:
                 busiest[s.pid] = max(busiest.get(s.pid, 0), s.smUtil, s.memUtil)
-        return tuple(ProcessUse(pid, percent) for pid, percent in sorted(busiest.items()))
+        return dict(sorted(busiest.items()))
 
     def process_name(self, pid: int) -> str | None:
         """Return the program behind a process id, where it may be known."""
@@ -293,7 +285,7 @@ class AmdSmiGpu:
         found = self._processes()
         return None if found is None else {one["pid"]: _known(one.get("mem")) for one in found}
 
-    def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
+    def activity(self, since_us: int) -> Mapping[int, int] | None:
         del since_us  # AMD SMI keeps no samples of what was before: who holds compute units now, at least 1 %
         found = self._processes()
         units = self._read("amdsmi_get_gpu_asic_info", "num_compute_units")
@@ -302,9 +294,7 @@ class AmdSmiGpu:
         held = {one["pid"]: _known(one.get("cu_occupancy")) for one in found}
         if held and all(value is None for value in held.values()):
             return None
-        return tuple(
-            ProcessUse(pid, max(1, round(100 * value / units))) for pid, value in sorted(held.items()) if value
-        )
+        return {pid: max(1, round(100 * value / units)) for pid, value in sorted(held.items()) if value}
 
     def process_name(self, pid: int) -> str | None:
         return self._names.get(pid)

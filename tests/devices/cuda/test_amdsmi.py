@@ -15,7 +15,6 @@ from pytest_bandwidth.devices.cuda.management import (
     AmdSmiGpu,
     GpuIdentity,
     GpuReading,
-    ProcessUse,
     open_amdsmi,
 )
 
@@ -117,10 +116,10 @@ def processes(monkeypatch: pytest.MonkeyPatch, *found: tuple[int, bytes, int, in
 def test_processes_and_their_share_of_the_compute_units(gpu: AmdSmiGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     processes(monkeypatch, (4711, b"train", 2**33, 152), (12, b"", 2**20, 0), (13, b"small", 2**20, 1))
     assert gpu.compute_processes() == {4711: 2**33, 12: 2**20, 13: 2**20}
-    assert gpu.activity(0) == (ProcessUse(13, 1), ProcessUse(4711, 50))
+    assert gpu.activity(0) == {13: 1, 4711: 50}
     assert (gpu.process_name(4711), gpu.process_name(12), gpu.process_name(1)) == ("train", None, None)
     processes(monkeypatch)
-    assert gpu.activity(0) == ()
+    assert gpu.activity(0) == {}
 
 
 def test_shares_that_the_driver_does_not_tell(gpu: AmdSmiGpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from gpu_model import (
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.cuda.management import GpuReading, ProcessUse
+from pytest_bandwidth.devices.cuda.management import GpuReading
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -91,7 +91,7 @@ def test_no_kernel_is_loaded_and_no_memory_taken_behind_a_blocked_stream(gpu: Gp
 
 
 def test_a_busy_other_process_makes_it_invalid(gpu: Gpu) -> None:
-    nvml = Nvml(uses=(ProcessUse(4711, 80),))
+    nvml = Nvml(uses={4711: 80})
     found = made(gpu, nvml).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
     assert found.invalid.code == "others"
     assert "4711" in found.invalid.text

@@ -31,7 +31,7 @@ from pytest_bandwidth.devices.cuda.health import (
     sm_clock_low,
     throttled,
 )
-from pytest_bandwidth.devices.cuda.management import GpuReading, ProcessUse, decode_event_reasons
+from pytest_bandwidth.devices.cuda.management import GpuReading, decode_event_reasons
 from pytest_bandwidth.domain.measured.measurement import Finding
 
 BUSY = GpuReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
@@ -42,10 +42,10 @@ def health(nvml: Any, counted: float | None = None, own: Ownership | None = None
 
 
 def test_busy_others_are_named_and_we_are_not() -> None:
-    nvml = Nvml(uses=(ProcessUse(1, 99), ProcessUse(7, 80)))
+    nvml = Nvml(uses={1: 99, 7: 80})
     assert health(nvml).conditions().others == ("program7 (pid 7, 80 %)",)
-    assert describe(ProcessUse(4711, 80), "/usr/bin/python3.11") == "python3.11 (pid 4711, 80 %)"
-    assert describe(ProcessUse(4711, 80), None) == "process (pid 4711, 80 %)"
+    assert describe(4711, 80, "/usr/bin/python3.11") == "python3.11 (pid 4711, 80 %)"
+    assert describe(4711, 80, None) == "process (pid 4711, 80 %)"
 
 
 def test_only_the_time_since_the_last_look_or_a_measurements_begin_counts_and_no_more_than_a_second() -> None:
@@ -172,8 +172,8 @@ def test_on_the_host_our_whole_tree_is_ours() -> None:
     pid = os.getpid()
     ownership = find_ownership({}, {pid: 1}, nothing_grew, environ={})
     assert ownership.known
-    uses = [ProcessUse(pid, 99), ProcessUse(os.getppid(), 99), ProcessUse(2**22 + 1, 99)]
-    assert active_others(uses, ownership) == (uses[2],)
+    uses = {pid: 99, os.getppid(): 99, 2**22 + 1: 99}
+    assert active_others(uses, ownership) == {2**22 + 1: 99}
 
 
 def test_a_child_is_ours_even_once_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +181,11 @@ def test_a_child_is_ours_even_once_it_has_ended(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(host, "_ours", set())
     ownership = find_ownership({}, {os.getpid(): 1}, nothing_grew, environ={})
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
+        assert active_others({child.pid: 99}, ownership) == {}
         child.communicate(b"\n")
-    assert active_others([ProcessUse(child.pid, 99)], ownership) == (ProcessUse(child.pid, 99),)
+    assert active_others({child.pid: 99}, ownership) == {child.pid: 99}
     host.remember(child.pid)
-    assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
+    assert active_others({child.pid: 99}, ownership) == {}
 
 
 def test_a_context_that_was_open_before_is_recognised_by_its_memory() -> None:
@@ -199,13 +199,13 @@ def test_a_context_that_was_open_before_is_recognised_by_its_memory() -> None:
 def test_where_we_cannot_be_found_nobody_is_accused() -> None:
     ownership = find_ownership({1: 1, 2: 1}, {1: 1, 2: 1}, nothing_grew, environ={})
     assert not ownership.known
-    assert active_others([ProcessUse(1, 100)], ownership) == ()
+    assert active_others({1: 100}, ownership) == {}
 
 
 def test_others_are_those_that_are_busy_not_those_that_are_there() -> None:
-    uses = [ProcessUse(1, 100), ProcessUse(2, 4), ProcessUse(3, 5), ProcessUse(9, 80)]
-    assert active_others(uses, Ownership(frozenset({9}))) == (ProcessUse(1, 100), ProcessUse(3, 5))
-    assert active_others(None, Ownership()) == ()
+    uses = {1: 100, 2: 4, 3: 5, 9: 80}
+    assert active_others(uses, Ownership(frozenset({9}))) == {1: 100, 3: 5}
+    assert active_others(None, Ownership()) == {}
 
 
 PARENTS = {1: 0, 10: 1, 20: 10, 30: 20, 31: 20, 40: 30, 50: 10}

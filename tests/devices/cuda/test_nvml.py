@@ -14,7 +14,6 @@ from pytest_bandwidth.devices.cuda.management import (
     NVML_SLOWDOWNS,
     GpuReading,
     NvmlGpu,
-    ProcessUse,
     decode_event_reasons,
     open_nvml,
 )
@@ -173,12 +172,12 @@ def sample(pid: int, at: int, sm: int, memory: int = 0) -> Any:
 def test_activity_is_each_processs_busiest_moment_after_a_time() -> None:
     samples = [sample(7, 150, 10), sample(7, 160, 80), sample(8, 150, 3, 40), sample(9, 90, 99), sample(0, 0, 0)]
     gpu = opened(nvmlDeviceGetProcessUtilization=samples)
-    assert gpu.activity(100) == (ProcessUse(7, 80), ProcessUse(8, 40))
+    assert gpu.activity(100) == {7: 80, 8: 40}
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS])
 def test_no_samples_mean_that_nobody_was_busy(code: int) -> None:
-    assert opened(nvmlDeviceGetProcessUtilization=pynvml.NVMLError(code)).activity(0) == ()
+    assert opened(nvmlDeviceGetProcessUtilization=pynvml.NVMLError(code)).activity(0) == {}
 
 
 def test_processes_by_memory_and_by_name_where_that_may_be_told() -> None:
