@@ -7,7 +7,7 @@ the types of the parameters, too, as far as the kernel's source names them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import prod
@@ -34,30 +34,34 @@ SHARED_BYTES_FOR_ALL = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayWorld:
-    """Declare how CuPy tells its arrays, so that the rules need no GPU to be tested.
+class GpuArrays:
+    """Tell arrays on one GPU. cupy: the module, which is not imported here; index: the GPU's."""
 
-    is_array: whether it is a cupy.ndarray; device_of: the device index of one; adopt: a foreign device array as a
-    cupy.ndarray over the same memory.
-    """
-
-    is_array: Callable[[Any], bool]
-    device_of: Callable[[Any], int]
-    adopt: Callable[[Any], Any]
+    cupy: Any
     index: int
 
+    def is_array(self, value: Any) -> bool:
+        """Return whether it is CuPy's own."""
+        return isinstance(value, self.cupy.ndarray)
 
-def checked_arguments(args: tuple[Any, ...], world: ArrayWorld, types: Sequence[str] = ()) -> tuple[Any, ...]:
+    def adopted(self, array: Any) -> Any:
+        """View another library's array on a GPU as CuPy's, over the same memory."""
+        if hasattr(type(array), "__cuda_array_interface__"):
+            return self.cupy.asarray(array)
+        return self.cupy.from_dlpack(array)
+
+
+def checked_arguments(args: tuple[Any, ...], gpu: GpuArrays, types: Sequence[str] = ()) -> tuple[Any, ...]:
     """Return the arguments as CuPy may have them; arrays of other libraries on the same device become CuPy's, uncopied.
 
     types: of the kernel's parameters by value, as its source has them; "" or none where it does not tell.
     Raises UsageError, which counts arguments from 1.
     """
     typed = zip_longest(args, types[: len(args)], fillvalue="")
-    return tuple(_checked(argument, f"argument {n}", kind, world) for n, (argument, kind) in enumerate(typed, start=1))
+    return tuple(_checked(argument, f"argument {n}", kind, gpu) for n, (argument, kind) in enumerate(typed, start=1))
 
 
-def _checked(argument: Any, where: str, kind: str, world: ArrayWorld) -> Any:
+def _checked(argument: Any, where: str, kind: str, gpu: GpuArrays) -> Any:
     # np.float64 is a float too, and is welcome: only the bare ones do not say how wide they are.
     if type(argument) is float:
         remedy = instead_of_float(argument, kind)
@@ -73,15 +77,15 @@ def _checked(argument: Any, where: str, kind: str, world: ArrayWorld) -> Any:
         )
     if isinstance(argument, (str, bytes, bytearray, list, tuple, dict, set)):
         raise UsageError(f"{where} is a {type(argument).__name__}, expected arrays on the GPU and NumPy scalars")
-    if not world.is_array(argument):
+    if not gpu.is_array(argument):
         if not is_foreign_array(argument):
             return argument
         if on_host(argument):
             raise UsageError(f"{where} is an array in host memory ({kind_of(argument)}), expected one on the GPU")
-        argument = world.adopt(argument)
-    found = world.device_of(argument)
-    if found != world.index:
-        raise UsageError(f"{where} lies on cuda:{found}, the measurement runs on cuda:{world.index}: copy it over")
+        argument = gpu.adopted(argument)
+    found = int(argument.device.id)
+    if found != gpu.index:
+        raise UsageError(f"{where} lies on cuda:{found}, the measurement runs on cuda:{gpu.index}: copy it over")
     refuse_gaps(argument, where)
     return argument
 
@@ -136,14 +140,11 @@ def bytes_in_memory(array: Any) -> int:
     return int(array.itemsize * prod(size for size, stride in extents if stride or not size))
 
 
-def device_nbytes(array: Any, world: ArrayWorld, pointer_device: Callable[[int], int]) -> int:
-    """Return the bytes of an array that the device can reach (CuPy, PyTorch, Numba, JAX). Raises UsageError for others.
-
-    pointer_device: the device index that an address belongs to, for arrays that do not tell it.
-    """
-    found, size, why = world.index, 0, ""
-    if world.is_array(array):
-        found, size = world.device_of(array), bytes_in_memory(array)
+def device_nbytes(array: Any, gpu: GpuArrays) -> int:
+    """Return the bytes of an array that the GPU can reach (CuPy, PyTorch, Numba, JAX). Raises UsageError for others."""
+    found, size, why = gpu.index, 0, ""
+    if gpu.is_array(array):
+        found, size = int(array.device.id), bytes_in_memory(array)
     elif hasattr(type(array), "__dlpack_device__") and hasattr(array, "nbytes"):
         if on_host(array):
             why = "is in host memory"
@@ -153,11 +154,12 @@ def device_nbytes(array: Any, world: ArrayWorld, pointer_device: Callable[[int],
         interface = array.__cuda_array_interface__
         size = int(np.prod(interface["shape"], dtype=np.int64)) * np.dtype(interface["typestr"]).itemsize
         address = interface["data"][0]
-        found = pointer_device(address) if size and address else world.index
+        if size and address:
+            found = int(gpu.cupy.cuda.runtime.pointerGetAttributes(address).device)
     else:
         why = "is no array on the GPU"
-    if found != world.index:
-        why = f"lies on cuda:{found}, not on cuda:{world.index}"
+    if found != gpu.index:
+        why = f"lies on cuda:{found}, not on cuda:{gpu.index}"
     if why:
         raise UsageError(
             f"a {kind_of(array)} in reads= or writes= {why}: give an array of this device, or the bytes as an int"

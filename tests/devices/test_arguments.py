@@ -8,7 +8,7 @@ import pytest
 from gpu_model import Array
 
 from pytest_bandwidth.devices.arguments import (
-    ArrayWorld,
+    GpuArrays,
     checked_arguments,
     checked_shape,
     device_nbytes,
@@ -16,12 +16,13 @@ from pytest_bandwidth.devices.arguments import (
 )
 from pytest_bandwidth.domain.errors import UsageError
 
-WORLD = ArrayWorld(
-    is_array=lambda value: isinstance(value, Array),
-    device_of=lambda array: int(array.device.id),
-    adopt=lambda foreign: Array(foreign.memory, foreign.device),
-    index=0,
+# An address without a device of its own lies on the fourth GPU.
+CUPY = SimpleNamespace(
+    ndarray=Array,
+    from_dlpack=lambda foreign: Array(foreign.memory, foreign.device),
+    cuda=SimpleNamespace(runtime=SimpleNamespace(pointerGetAttributes=lambda _: SimpleNamespace(device=3))),
 )
+GPU = GpuArrays(CUPY, 0)
 
 
 class Foreign:
@@ -58,9 +59,9 @@ def on_gpu(*shape: int, device: int = 0) -> Array:
     ],
 )
 def test_what_a_kernel_reads_as_it_is_passes_unchanged(args: tuple[Any, ...]) -> None:
-    assert checked_arguments(args, WORLD) == args
+    assert checked_arguments(args, GPU) == args
     memory = np.arange(4.0)
-    (adopted,) = checked_arguments((Foreign(memory),), WORLD)
+    (adopted,) = checked_arguments((Foreign(memory),), GPU)
     assert isinstance(adopted, Array), "another library's"
     assert adopted.data.ptr == memory.ctypes.data
 
@@ -80,7 +81,7 @@ def test_what_a_kernel_reads_as_it_is_passes_unchanged(args: tuple[Any, ...]) ->
 )
 def test_what_a_kernel_would_misread_is_refused(args: tuple[Any, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        checked_arguments(args, WORLD)
+        checked_arguments(args, GPU)
 
 
 @pytest.mark.parametrize(
@@ -106,15 +107,11 @@ def test_the_largest_launches_pass() -> None:
     checked_shape((2**24, 1, 1), (256, 1, 1))
 
 
-def nbytes(array: Any, device_of_pointer: int = 0) -> int:
-    return device_nbytes(array, WORLD, lambda _: device_of_pointer)
-
-
 def test_bytes_of_every_librarys_array() -> None:
-    assert nbytes(on_gpu(8, 4)) == 128
-    assert nbytes(Foreign(np.zeros(10))) == 80
-    assert nbytes(NumbaLike((3, 5), "<f2")) == 30
-    assert nbytes(NumbaLike((0,), "<f4", address=0)) == 0
+    assert device_nbytes(on_gpu(8, 4), GPU) == 128
+    assert device_nbytes(Foreign(np.zeros(10)), GPU) == 80
+    assert device_nbytes(NumbaLike((3, 5), "<f2"), GpuArrays(CUPY, 3)) == 30
+    assert device_nbytes(NumbaLike((0,), "<f4", address=0), GPU) == 0
 
 
 @pytest.mark.parametrize(
@@ -130,7 +127,7 @@ def test_bytes_of_every_librarys_array() -> None:
 )
 def test_bytes_of_what_the_gpu_does_not_hold_are_refused(array: Any, text: str) -> None:
     with pytest.raises(UsageError, match=text):
-        nbytes(array, 3)
+        device_nbytes(array, GPU)
 
 
 @pytest.mark.parametrize(

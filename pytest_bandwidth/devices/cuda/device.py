@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.arguments import ArrayWorld, device_nbytes, is_foreign_array, misread_arrays, on_host
+from pytest_bandwidth.devices.arguments import GpuArrays, device_nbytes, is_foreign_array, misread_arrays, on_host
 from pytest_bandwidth.devices.base import (
     BoundLaunch,
     Budget,
@@ -102,7 +102,7 @@ class CudaDevice(TimedDevice):
         self._nominal_clock_mhz = known.default_sm_clock_mhz or known.max_sm_clock_mhz or facts.clock_mhz or None
         self._timer = Timer(self._runtime, may_block=self._blocking is None, blocked=self._blocking is None)
         self._health = Health(managed, ownership, lambda: self._timer.clock_mhz)
-        self._world = ArrayWorld(self._is_array, lambda a: int(a.device.id), self._adopt, self._index)
+        self._arrays = GpuArrays(self._cupy, self._index)
         self._fill_kernel = opened.module.get_function("random_words")
         self._probes = ProbeSet(
             opened.module.get_function,
@@ -193,11 +193,7 @@ class CudaDevice(TimedDevice):
 
     def nbytes(self, array: Any) -> int:
         """Return the bytes of an array on this GPU, of CuPy, PyTorch, Numba or JAX. Raises UsageError for any other."""
-
-        def device_of(address: int) -> int:
-            return int(self._cupy.cuda.runtime.pointerGetAttributes(address).device)
-
-        return device_nbytes(array, self._world, device_of)
+        return device_nbytes(array, self._arrays)
 
     def kernel(self, source: KernelSource) -> Any:
         """Return a compiled cupy.RawKernel, the same one for the same source; its `set` writes variables.
@@ -241,7 +237,7 @@ class CudaDevice(TimedDevice):
         kernel would misread: bare floats, host arrays, arrays of another GPU, arrays with gaps."""
         with self._current():
             source = next((source for source, kernel in self._kernels.items() if kernel is launch.kernel), None)
-            kernel, args = kernels.prepared_call(self._cupy, launch, self._world, source)
+            kernel, args = kernels.prepared_call(self._arrays, launch, source)
             # A RawKernel of the user's own is let pass.
             if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
                 raise UsageError(
@@ -298,11 +294,12 @@ class CudaDevice(TimedDevice):
     def contents(self, array: Any) -> str:
         """Tell what an array holds: one on a GPU by sums that are added up there. Raises UsageError, OutOfMemory."""
         with self._current():
-            if not (self._is_array(array) or (is_foreign_array(array) and not on_host(array))):
+            is_own = self._arrays.is_array(array)
+            if not (is_own or (is_foreign_array(array) and not on_host(array))):
                 return host_contents(array)
             self._runtime.wait_device()
             with self._guard.allocation("a copy of an index array, to hash it,"):
-                return contents_text(array, self._sums(array if self._is_array(array) else self._adopt(array)))
+                return contents_text(array, self._sums(array if is_own else self._arrays.adopted(array)))
 
     def peak_flops(self, precision: str) -> float | None:
         return datasheet_flops(self._identity, precision)
@@ -351,22 +348,17 @@ class CudaDevice(TimedDevice):
         with self._current():
             if cubin is not None and not self._codes.loads_machine_code:
                 raise KernelError("CuPy has the driver compile kernels here, and it is machine code of NVRTC's")
-            kernel = (
-                kernels.kernel_of_ptx(self._cupy, old, launch.kernel)
-                if cubin is None
-                else kernels.kernel_of_cubin(self._cupy, cubin, old, launch.kernel)
-            )
-            before = replace(launch, kernel=kernel)
+            before = replace(launch, kernel=kernels.old_kernel(self._cupy, old, cubin, launch.kernel))
             if shape is not None:
                 before = replace(before, **shape._asdict())
             launches = [before]
             if cubin is None and self._codes.loads_machine_code:
-                launches.append(replace(launch, kernel=kernels.kernel_of_ptx(self._cupy, new, launch.kernel)))
+                launches.append(replace(launch, kernel=kernels.old_kernel(self._cupy, new, None, launch.kernel)))
             calls = [BoundLaunch(one, workload.stream, self.launcher(one, workload.stream)) for one in launches]
-            _, args = kernels.prepared_call(self._cupy, launch, self._world)
+            _, args = kernels.prepared_call(self._arrays, launch)
             self._runtime.wait_device()
             with self._guard.allocation("a copy of the arrays, kept from the old code,"):
-                restore = kernels.keep_arrays(self._cupy, filter(self._is_array, args))
+                restore = kernels.keep_arrays(self._arrays, args)
             for call in calls:
                 self.run(replace(workload, call=call))
             self._restore(restore)
@@ -377,9 +369,9 @@ class CudaDevice(TimedDevice):
         if self._variables_set(launch.kernel):
             raise KernelError("the test sets variables of the kernel")
         with self._current():
-            _, args = kernels.prepared_call(self._cupy, launch, self._world)
+            _, args = kernels.prepared_call(self._arrays, launch)
             self._runtime.wait_device()
-            return kernels.host_copies(self._cupy, args, self._is_array)
+            return kernels.host_copies(self._arrays, args)
 
     def _restore(self, restore: Call) -> None:
         with self._current():
@@ -448,15 +440,11 @@ class CudaDevice(TimedDevice):
         launches: the workload's, then those beside it, such as old code: each replayed so, on the same arrays.
         """
         count = kernels.launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
-        _, args = kernels.prepared_call(self._cupy, launches[0], self._world)
+        _, args = kernels.prepared_call(self._arrays, launches[0])
         self._runtime.wait_device()
         free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
         with self._guard.allocation("copies of the arrays, for graph=True,"):
-            sets = (
-                kernels.rotated_arguments(self._cupy, args, self._is_array, count, free)
-                if workload.cold
-                else [args] * count
-            )
+            sets = kernels.rotated_arguments(self._arrays, args, count, free) if workload.cold else [args] * count
         workload.call()  # loads the kernel
         self._runtime.wait_device()
         stream = self._runtime.stream(workload.stream)
@@ -532,15 +520,6 @@ class CudaDevice(TimedDevice):
         except DeviceLost:
             self._keep()
             raise
-
-    def _is_array(self, value: Any) -> bool:
-        return isinstance(value, self._cupy.ndarray)
-
-    def _adopt(self, array: Any) -> Any:
-        """View another library's device array as CuPy's, over the same memory."""
-        if hasattr(type(array), "__cuda_array_interface__"):
-            return self._cupy.asarray(array)
-        return self._cupy.from_dlpack(array)
 
     def _is_small(self, data_bytes: int) -> bool:
         return timing.needs_flush(data_bytes, self._facts.cache_bytes)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
+from pytest_bandwidth.devices.arguments import SHARED_BYTES_FOR_ALL, GpuArrays, checked_arguments, checked_shape
 from pytest_bandwidth.devices.base import Call, KernelSource, Launch
 from pytest_bandwidth.devices.code.compiled import for_architecture
 from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
@@ -139,23 +139,22 @@ def ready_kernel(cupy: Any, kernel: Any) -> Any:
     )
 
 
-def prepared_call(
-    cupy: Any, launch: Launch, world: ArrayWorld, source: KernelSource | None = None
-) -> tuple[Any, tuple[Any, ...]]:
+def prepared_call(gpu: GpuArrays, launch: Launch, source: KernelSource | None = None) -> tuple[Any, tuple[Any, ...]]:
     """Return the kernel and its arguments, everything checked. Raises UsageError or KernelError.
 
     source: the kernel's, where it is known.
     """
+    cupy = gpu.cupy
     kernel = ready_kernel(cupy, launch.kernel)
     found = () if source is None else source_parameters(source.text, source.name, len(launch.args))
-    args = checked_arguments(launch.args, world, [one.held for one in found])
+    args = checked_arguments(launch.args, gpu, [one.held for one in found])
     on_hip = bool(cupy.cuda.runtime.is_hip)
     if isinstance(kernel, cupy.RawKernel):
         checked_shape(launch.grid, launch.block, kernel.max_threads_per_block, on_hip=on_hip)
         if launch.shared_bytes < 0:
             raise UsageError(f"shared memory is {launch.shared_bytes} bytes, expected 0 or more")
         if on_hip:
-            _check_shared_memory(cupy, kernel, launch.shared_bytes, world.index)
+            _check_shared_memory(cupy, kernel, launch.shared_bytes, gpu.index)
         else:
             _allow_shared_memory(kernel, launch.shared_bytes)
     else:
@@ -227,29 +226,21 @@ def newest_ptx(cupy: Any) -> Version | None:
     return newest_version((version // 1000, version % 1000 // 10))
 
 
-def kernel_of_ptx(cupy: Any, ptx: str, like: Any = None) -> Any:
-    """Return a cupy.RawKernel of a module of one kernel, compiled by the driver, to be launched as `like` is.
+def old_kernel(cupy: Any, ptx: str, cubin: bytes | None, like: Any = None) -> Any:
+    """Return a cupy.RawKernel of a module of one kernel, to be launched as `like` is.
 
-    A module that says to be in a newer version of PTX than the driver takes is handed over in the driver's version:
-    most modules use nothing that is new. Raises KernelError where the driver does not take it.
+    cubin: the machine code that it was compiled to; without it the driver compiles the PTX. A module that says to be in
+    a newer version of PTX than the driver takes is handed over in the driver's version: most modules use nothing that
+    is new. Raises KernelError where the driver does not take it.
     """
     name, version, newest = _name_in(ptx), version_of(ptx), newest_ptx(cupy)
-    lowered = ""
-    if version is not None and newest is not None and version > newest:
-        lowered = " {}.{} as {}.{}".format(*version, *newest)
-        ptx = in_version(ptx, newest)
+    code, what = (ptx.encode(), "its PTX") if cubin is None else (cubin, "its machine code")
+    if cubin is None and version is not None and newest is not None and version > newest:
+        code, what = in_version(ptx, newest).encode(), "its PTX {}.{} as {}.{}".format(*version, *newest)
     try:
-        return _loaded(cupy, ptx.encode(), name, like)
+        return _loaded(cupy, code, name, like)
     except cupy.cuda.driver.CUDADriverError as error:
-        raise KernelError(f"the driver does not take its PTX{lowered} ({one_line(error)})") from None
-
-
-def kernel_of_cubin(cupy: Any, cubin: bytes, ptx: str, like: Any = None) -> Any:
-    """Return the same kernel from the machine code that it was compiled to. Raises KernelError as `kernel_of_ptx`."""
-    try:
-        return _loaded(cupy, cubin, _name_in(ptx), like)
-    except cupy.cuda.driver.CUDADriverError as error:
-        raise KernelError(f"the driver does not take its machine code ({one_line(error)})") from None
+        raise KernelError(f"the driver does not take {what} ({one_line(error)})") from None
 
 
 def _name_in(ptx: str) -> str:
@@ -275,23 +266,22 @@ def _loaded(cupy: Any, code: bytes, name: str, like: Any) -> Any:
 
 def why_not_loaded(cupy: Any, ptx: str, cubin: bytes | None) -> str | None:
     """Return why the driver takes a kernel neither as machine code nor as PTX; None where it does."""
-    if cubin is not None:
-        with suppress(KernelError):  # then it has to be PTX
-            kernel_of_cubin(cupy, cubin, ptx)
+    why = ""
+    for code in dict.fromkeys((cubin, None)):
+        try:
+            old_kernel(cupy, ptx, code)
             return None
-    try:
-        kernel_of_ptx(cupy, ptx)
-    except KernelError as error:
-        return str(error)
-    return None
+        except KernelError as error:
+            why = str(error)
+    return why
 
 
-def keep_arrays(cupy: Any, arrays: Iterable[Any]) -> Call:
-    """Copy contiguous arrays on the current device; return what gives them back what they held.
+def keep_arrays(gpu: GpuArrays, args: Iterable[Any]) -> Call:
+    """Copy the contiguous arrays among arguments, on the current device; return what gives them back what they held.
 
     Those that are the same memory are copied once. Raises CuPy's OutOfMemory.
     """
-    copies = [(array, cupy.cuda.alloc(array.nbytes)) for array in _by_place(arrays).values()]
+    copies = [(array, gpu.cupy.cuda.alloc(array.nbytes)) for array in _by_place(filter(gpu.is_array, args)).values()]
     for array, copy in copies:
         copy.copy_from_device(array.data, array.nbytes)
 
@@ -307,7 +297,7 @@ def _by_place(arrays: Iterable[Any]) -> dict[tuple[int, int], Any]:
     return {(array.data.ptr, array.nbytes): array for array in arrays if array.nbytes}
 
 
-def host_copies(cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool]) -> tuple[Any, ...]:
+def host_copies(gpu: GpuArrays, args: Sequence[Any]) -> tuple[Any, ...]:
     """Return a launch's arguments with NumPy copies of contiguous arrays, of arrays that are the same memory one copy.
 
     They begin at the same place of `_ALIGNED_BYTES` as those on the device.
@@ -319,11 +309,11 @@ def host_copies(cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool])
         if place not in copies:
             start = array.data.ptr % _ALIGNED_BYTES
             raw = np.empty(start + array.nbytes, np.uint8)
-            raw[start:] = cupy.asnumpy(array).reshape(-1).view(np.uint8)
+            raw[start:] = gpu.cupy.asnumpy(array).reshape(-1).view(np.uint8)
             copies[place] = raw[start:]
         return copies[place].view(array.dtype).reshape(array.shape)
 
-    return tuple(copied(arg) if is_array(arg) else arg for arg in args)
+    return tuple(copied(arg) if gpu.is_array(arg) else arg for arg in args)
 
 
 @cache
@@ -401,15 +391,13 @@ def launches_in_graph(data_bytes: int, cache_bytes: int) -> int:
     return min(MOST_LAUNCHES, max(FEWEST_LAUNCHES, wanted))
 
 
-def rotated_arguments(
-    cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool], count: int, free_bytes: int
-) -> list[tuple[Any, ...]]:
+def rotated_arguments(gpu: GpuArrays, args: Sequence[Any], count: int, free_bytes: int) -> list[tuple[Any, ...]]:
     """Return a launch's arguments so many times, the arrays copied for each but the first.
 
     An array that is given twice stays one, and begins as far into a line as the original. Raises UsageError where
     arrays overlap otherwise, which no copies would, or the copies leave too little memory; CuPy's OutOfMemory.
     """
-    by_place = _by_place(filter(is_array, args))
+    by_place = _by_place(filter(gpu.is_array, args))
     for (start, size), (following, _) in pairwise(sorted(by_place)):
         if following < start + size:
             raise UsageError(
@@ -424,8 +412,8 @@ def rotated_arguments(
         )
     sets = [tuple(args)]
     for _ in range(count - 1):
-        copies = {place: _copy(cupy, array) for place, array in by_place.items()}
-        sets.append(tuple(copies[a.data.ptr, a.nbytes] if is_array(a) and a.nbytes else a for a in args))
+        copies = {place: _copy(gpu.cupy, array) for place, array in by_place.items()}
+        sets.append(tuple(copies[a.data.ptr, a.nbytes] if gpu.is_array(a) and a.nbytes else a for a in args))
     return sets
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gpu_model import Array, CudaError, Gpu, RawKernel, model_cupy, opened_model
 
-from pytest_bandwidth.devices.arguments import ArrayWorld
+from pytest_bandwidth.devices.arguments import GpuArrays
 from pytest_bandwidth.devices.base import CompiledCode, KernelSource, Launch
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.kernels import (
@@ -29,7 +29,6 @@ extern "C" __global__ void copy(const float* x, float* y) {}
 __global__ void mangled(float* x) {}
 template <typename T> __global__ void scale(T* x) {}
 """
-WORLD = ArrayWorld(lambda v: isinstance(v, Array), lambda a: a.device.id, lambda a: a, 0)
 
 
 def test_a_template_without_arguments_gets_a_hint() -> None:
@@ -86,9 +85,9 @@ class OnHip(RawKernel):
 def test_hip_gives_the_shared_memory_that_it_has_without_being_asked() -> None:
     cupy = model_cupy(Gpu(hip=True))
     cupy.cuda.runtime.getDeviceProperties = lambda _: {"sharedMemPerBlock": 64 * 1024}
-    prepared_call(cupy, launch(OnHip("", "tiled"), shared_bytes=60 * 1024), WORLD)
+    prepared_call(GpuArrays(cupy, 0), launch(OnHip("", "tiled"), shared_bytes=60 * 1024))
     with pytest.raises(UsageError, match="asks for 81920 bytes of shared memory a block, this GPU has 65536"):
-        prepared_call(cupy, launch(OnHip("", "tiled"), shared_bytes=80 * 1024), WORLD)
+        prepared_call(GpuArrays(cupy, 0), launch(OnHip("", "tiled"), shared_bytes=80 * 1024))
 
 
 def test_a_kernel_of_another_kind_has_no_resources() -> None:
