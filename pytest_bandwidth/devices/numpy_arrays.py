@@ -17,8 +17,8 @@ import numpy as np
 from pytest_bandwidth.devices.arguments import bytes_in_memory
 from pytest_bandwidth.devices.host import available_bytes, usable_processors
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
-from pytest_bandwidth.domain.text import kind_of
-from pytest_bandwidth.domain.units import format_bytes
+from pytest_bandwidth.domain.text import kind_of, shown
+from pytest_bandwidth.domain.units import format_bytes, whole_sizes
 
 ALIGNMENT_BYTES = 64
 # Random words are drawn once a block and varied from block to block, so that the draw costs little and no two blocks
@@ -181,15 +181,10 @@ def masks_for(dtype: np.dtype[Any]) -> Masks:
 
 def checked_array_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape as a tuple. Raises UsageError for negative or non-integer sizes, and for what is no shape."""
-    sizes: tuple[Any, ...]
-    try:
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    except TypeError:  # neither a number nor a sequence
-        sizes = (None,)
-    for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-            raise UsageError(f"shape is {shape!r:.60}, expected whole numbers that are not negative")
-    return tuple(int(size) for size in sizes)
+    sizes = whole_sizes(shape)
+    if sizes is None:
+        raise UsageError(f"shape={shown(shape)}, expected a whole number or a sequence of them, not negative")
+    return sizes
 
 
 def words_needed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import whole
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas")
 
@@ -132,11 +133,10 @@ def triton_launch(
     options = {name: value for name, value in given.items() if name != "constants" and value is not None}
     every = {**(constants or {}), **options}
     for name in (name for name in OPTIONS if name in every):
-        value, warps = every[name], name == "num_warps"
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0
-        if not whole or (warps and int(value).bit_count() != 1):
+        value, warps = whole(every[name]), name == "num_warps"
+        if value is None or value < 0 or (warps and value.bit_count() != 1):
             expected = "a power of two" if warps else "a whole number"
-            raise UsageError(f"launch of a Triton kernel: found {name}={shown(value)}, expected {expected}")
+            raise UsageError(f"launch of a Triton kernel: found {name}={shown(every[name])}, expected {expected}")
     return TritonLaunch(kernel, grid, every)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.units import whole
 
 # Bytes that differ by less look alike in figures: a halo, or a counter.
 LEAST_DIFFERENCE = 0.01
@@ -105,11 +105,8 @@ def count(name: str, value: Any, least: int = 0) -> int:
 
     Raises UsageError for anything else, or below `least`.
     """
-    try:
-        size = operator.index(value)
-    except TypeError:
-        size = -1
-    if isinstance(value, bool) or size < least:
+    size = whole(value)
+    if size is None or size < least:
         raise UsageError(f"{name} is {repr(value)[:40]}, expected a whole number of at least {least}")
     return size
 

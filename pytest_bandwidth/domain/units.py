@@ -8,9 +8,11 @@ GB are 10⁹ bytes and GiB 2³⁰ bytes throughout.
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
+from typing import Any
 
 GB = 10**9
 
@@ -103,6 +105,22 @@ def parse_count(text: str) -> int:
     if not _COUNT.fullmatch(text) or int(text) >= 2**63:
         raise ValueError(f"found {text[:40]!r}, expected a whole number that is not negative (below 2^63)")
     return int(text)
+
+
+def whole(value: Any) -> int | None:
+    """Return a whole number, of any type of such, as Python's; None for anything else, True and False included."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def whole_sizes(value: Any, least: int = 0) -> tuple[int, ...] | None:
+    """Return a whole number, or several, as Python's; None for anything else or less than `least`."""
+    one = whole(value)
+    found = (one,) if one is not None else tuple(map(whole, value)) if isinstance(value, Iterable) else (None,)
+    sizes = tuple(size for size in found if size is not None and size >= least)
+    return sizes if len(sizes) == len(found) else None
 
 
 def drop_of_log(log_drop: float) -> float:
