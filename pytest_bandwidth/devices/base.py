@@ -262,12 +262,13 @@ class Device(ABC):
 
     launches_old_code: whether `old_code` is there. times_any_stream: whether work may be on a stream that it does not
     know. check_array: raises UsageError for an array (its path, itself, the name of its framework) that callables may
-    not be given here; None = any that is timed by the host or by CUDA.
+    not be given here; None = any that is timed by the host or by CUDA. zones: the `RedZones` of arrays that it makes.
     """
 
     launches_old_code = False
     times_any_stream = False
     check_array: Callable[[str, Any, str], None] | None = None
+    zones: Any = None
 
     @property
     @abstractmethod
@@ -308,11 +309,12 @@ class Device(ABC):
 
     def lay_zones(self, array: Any) -> None:
         """Have writes beyond the ends of an array that it made found, in this test, where it can."""
-        del array
+        if self.zones is not None:
+            self.zones.lay(array)
 
     def written_out_of_bounds(self) -> str | None:
         """Say what was written beyond the ends of such arrays in this test; None where that is nothing."""
-        return None
+        return None if self.zones is None else self.zones.written()
 
     @abstractmethod
     def nbytes(self, array: Any) -> int:
@@ -382,7 +384,8 @@ class Device(ABC):
 
     def end_test(self) -> None:
         """Undo what this device changed in the process for the test."""
-        return
+        if self.zones is not None:
+            self.zones.end_test()
 
     def time_by(self, timer: str) -> None:
         """Take the time by that timer, where it has several. Raises UsageError where that one cannot be had."""

@@ -66,15 +66,16 @@ class Block:
 class RedZones:
     """Hold the zones of a device's arrays, and what was written into them in this test.
 
-    read, write: get bytes of a block, and set them.
+    read, write: get bytes of a block, and set them. address_of: where an array begins.
     """
 
     def __init__(
         self,
         read: Callable[[Any], Bytes] = np.asarray,
         write: Callable[[Any, Bytes], None] = np.copyto,
+        address_of: Callable[[Any], int] = lambda array: int(array.ctypes.data),
     ) -> None:
-        self._read, self._write = read, write
+        self._read, self._write, self._address_of = read, write, address_of
         # By the address of the array.
         self._blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
         self._count = 0
@@ -103,12 +104,12 @@ class RedZones:
         block = self._blocks[address + begin] = Block(raw, address, begin, size)
         return block
 
-    def lay(self, array: Any, address: int) -> None:
+    def lay(self, array: Any) -> None:
         """Write the pattern around an array that lies in such a block."""
         if self.is_paused:
             return
         self._count += 1
-        block = self._blocks.get(address)
+        block = self._blocks.get(self._address_of(array))
         if block is None:
             return
         end, itemsize = block.begin + array.nbytes, array.dtype.itemsize

@@ -69,9 +69,9 @@ class CpuDevice(TimedDevice):
         self._threads = None if numba is None else numba[0]
         self._identity = identify(self._threads, None if numba is None else numba[1])
         operations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
-        self._zones = RedZones()
-        self._random = RandomSource(allocate=self._zones.allocate)
-        self._empty = partial(empty_array, allocate=self._zones.allocate)
+        self.zones = RedZones()
+        self._random = RandomSource(allocate=self.zones.allocate)
+        self._empty = partial(empty_array, allocate=self.zones.allocate)
         self._probes = HostProbes(operations)
         self._eviction = CacheEviction(lambda size: buffer_reader(operations, size), read_caches().last_level)
         nothing = np.empty(0, ELEMENT)
@@ -104,15 +104,6 @@ class CpuDevice(TimedDevice):
 
     def begin_test(self) -> None:
         self._random.begin_test()
-
-    def end_test(self) -> None:
-        self._zones.end_test()
-
-    def lay_zones(self, array: Any) -> None:
-        self._zones.lay(array, array.ctypes.data)
-
-    def written_out_of_bounds(self) -> str | None:
-        return self._zones.written()
 
     def nbytes(self, array: Any) -> int:
         """Return bytes of an array in host memory, NumPy's or any other's. Raises UsageError for what is elsewhere."""
@@ -166,7 +157,7 @@ class CpuDevice(TimedDevice):
         data_bytes = workload.data_bytes(host_nbytes)
         self._eviction.prepare(data_bytes, cold=workload.cold, others_have_them=budget.turns is not None)
         self._watch.restart()
-        with self._zones.pause():
+        with self.zones.pause():
             measurement = measure_timed(self, workload, budget, progress)
         findings = [*measurement.findings]
         if (evicted := self._eviction.finding(data_bytes)) is not None:

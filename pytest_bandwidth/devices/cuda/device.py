@@ -111,7 +111,7 @@ class CudaDevice(TimedDevice):
             self._guard,
             self._cupy.zeros(1, np.uint32),
         )
-        self._zones = RedZones(self._zone, lambda zone, pattern: zone.set(pattern))
+        self.zones = RedZones(self._zone, self._set_zone, lambda array: array.data.ptr)
         self._kernels: dict[KernelSource, Any] = {}
         self._variables: dict[int, Variables] = {}  # by the module that they are of
         self._codes = RawKernelCodes(self._cupy, known.driver_version)
@@ -169,10 +169,10 @@ class CudaDevice(TimedDevice):
 
     def _memory(self, size: int) -> Any:
         """Return memory for an array of so many bytes, with zones around it; None to let CuPy allocate it."""
-        if self._zones.is_paused:
+        if self.zones.is_paused:
             return None
         raw, cuda = self._cupy.empty(size + 2 * ZONE_BYTES, np.uint8), self._cupy.cuda
-        block = self._zones.block(raw, raw.data.ptr, ZONE_BYTES, size)
+        block = self.zones.block(raw, raw.data.ptr, ZONE_BYTES, size)
         return cuda.MemoryPointer(cuda.UnownedMemory(raw.data.ptr, raw.nbytes, block, self._index), ZONE_BYTES)
 
     def _zone(self, zone: Any) -> Any:
@@ -181,15 +181,15 @@ class CudaDevice(TimedDevice):
             self._runtime.wait_device()
             return zone.get()
 
-    def lay_zones(self, array: Any) -> None:
+    def _set_zone(self, zone: Any, pattern: Any) -> None:
         with self._current():
-            self._zones.lay(array, array.data.ptr)
+            zone.set(pattern)
 
     def written_out_of_bounds(self) -> str | None:
-        if not self._zones.has_arrays:  # then nothing need be said of a context that was lost before the test
+        if not self.zones.has_arrays:  # then nothing need be said of a context that was lost before the test
             return None
         with self._current():
-            return self._zones.written()
+            return super().written_out_of_bounds()
 
     def nbytes(self, array: Any) -> int:
         """Return the bytes of an array on this GPU, of CuPy, PyTorch, Numba or JAX. Raises UsageError for any other."""
@@ -265,9 +265,6 @@ class CudaDevice(TimedDevice):
                 self._runtime.wait_device()
                 for variables in self._variables.values():
                     variables.restore()
-
-    def end_test(self) -> None:
-        self._zones.end_test()
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel where it is a raw kernel, and NVRTC made it of source text."""
@@ -385,7 +382,7 @@ class CudaDevice(TimedDevice):
         With `graph`, a sample is one replay of a graph: of several launches, the time of each its share of that, or of
         one run of a callable.
         """
-        with self._current(), self._zones.pause():
+        with self._current(), self.zones.pause():
             if workload.graph:
                 workload = self._as_replay(workload)
             cold = workload.cold and self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))
