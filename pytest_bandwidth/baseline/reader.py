@@ -34,7 +34,7 @@ MAX_UNKNOWN_KEYS = 256
 _TESTS_LINE = re.compile(r"^tests:[ ]*(?:#[^\n]*)?$", re.MULTILINE)
 _CONFLICT_MARKERS = ("\n<<<<<<< ", "\n=======\n", "\n>>>>>>> ")
 # What an `Entry` has by the name of its field in the file.
-_AS_NAMED = ("tolerance", "judged_on", "method", "xfail", "note", "resources", "settings", "counts", "code")
+_AS_NAMED = tuple(name for name, one in ENTRY_FIELDS.items() if one.of is None)
 _FIRST_LINE = f"a baseline beginning with schema: {SCHEMA}"
 
 

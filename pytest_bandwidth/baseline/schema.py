@@ -52,8 +52,8 @@ class Form:
 class Field:
     """Describe a field. names: it is a mapping; which names it has, none for any.
 
-    of: returns the field's value of an entry, None where it has none. recorded: the runs file has it of an entry with
-    runs, and people may write it.
+    of: returns the field's value of an entry, None where it has none; left out, that is the attribute of its name.
+    recorded: the runs file has it of an entry with runs, and people may write it.
     """
 
     form: Form
@@ -222,18 +222,16 @@ ENTRY_FIELDS: Mapping[str, Field] = {
         SHARE, "Bandwidth ÷ the probe's, the median of the runs.", of=lambda e: median_known(r.relative for r in e.runs)
     ),
     "bytes": Field(COUNT, "What one run of the kernel moves.", frozenset({"read", "written"}), of=_bytes),
-    "counts": Field(COUNT, "What the traffic device counted, by name.", COUNT_NAMES, of=lambda e: e.counts),
+    "counts": Field(COUNT, "What the traffic device counted, by name.", COUNT_NAMES),
     "runs": Field(EVIDENCE, "Processes that count, and their spread; NAME.runs.jsonl holds them.", of=_runs),
-    "tolerance": Field(FRACTION, "Smallest slowdown that must be caught.", of=lambda e: e.tolerance),
-    "xfail": Field(LINE, "Why this test is expected to fail.", of=lambda e: e.xfail),
-    "note": Field(TEXT, "A remark.", of=lambda e: e.note),
-    "judged_on": Field(METRIC, "The figure that verdicts compare.", of=lambda e: e.judged_on, recorded=True),
-    "method": Field(LINE, "How time was taken.", of=lambda e: e.method, recorded=True),
-    "resources": Field(
-        COUNT, "The compiler's and the launch's numbers.", frozenset(), of=lambda e: e.resources, recorded=True
-    ),
-    "settings": Field(LINE, "What makes figures incomparable.", frozenset(), of=lambda e: e.settings, recorded=True),
-    "code": Field(HASH, "Hashes of the code that ran.", frozenset(), of=lambda e: e.code, recorded=True),
+    "tolerance": Field(FRACTION, "Smallest slowdown that must be caught."),
+    "xfail": Field(LINE, "Why this test is expected to fail."),
+    "note": Field(TEXT, "A remark."),
+    "judged_on": Field(METRIC, "The figure that verdicts compare.", recorded=True),
+    "method": Field(LINE, "How time was taken.", recorded=True),
+    "resources": Field(COUNT, "The compiler's and the launch's numbers.", frozenset(), recorded=True),
+    "settings": Field(LINE, "What makes figures incomparable.", frozenset(), recorded=True),
+    "code": Field(HASH, "Hashes of the code that ran.", frozenset(), recorded=True),
 }
 RECORDED = tuple(name for name, one in ENTRY_FIELDS.items() if one.recorded)
 HEADER_KEYS = ("schema", "device", "tolerance", "tests")
@@ -273,9 +271,9 @@ def entry_fields(entry: Entry, written: Collection[str] = ()) -> dict[str, str]:
     measured = is_measured(entry)
     texts: dict[str, str] = {}
     for name, one in ENTRY_FIELDS.items():
-        if one.of is None or (measured and one.recorded and name not in written):
+        if measured and one.recorded and name not in written:
             continue
-        value = one.of(entry)
+        value = getattr(entry, name) if one.of is None else one.of(entry)
         if value is not None and value != {}:
             texts[name] = one.text(value)
     return texts | {name: word(text) for name, text in entry.extra.items()}
