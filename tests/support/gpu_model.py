@@ -26,6 +26,7 @@ from pytest_bandwidth.devices.cuda.health import Ownership
 from pytest_bandwidth.devices.cuda.identity import CudaFacts
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.runtime import ContextGuard, CupyRuntime
+from pytest_bandwidth.domain.device import Conditions
 
 LAUNCH_SECONDS = 5e-6
 EVENT_SECONDS = 1e-6
@@ -432,7 +433,7 @@ class Nvml:
     def __init__(
         self, *readings: GpuReading, uses: Mapping[int, int] | None = MappingProxyType({}), **identity: Any
     ) -> None:
-        self.readings = list(readings) or [GpuReading(1500.0, 2619.0, 50.0, 300.0, (), 0)]
+        self.readings = list(readings) or [GpuReading(Conditions(1500.0, 2619.0, 50.0, 300.0, ()), 0)]
         self.uses, self.since = uses, list[int]()
         self.known = GpuIdentity(**{"mig": "disabled", "ecc": "on", "max_sm_clock_mhz": 1600, **identity})
 

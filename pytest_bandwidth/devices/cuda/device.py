@@ -540,14 +540,14 @@ class CudaDevice(TimedDevice):
         self._cupy.get_default_memory_pool().free_all_blocks()
 
     def _findings(self, before: GpuReading, measurement: Measurement) -> tuple[Finding, ...]:
-        reading, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
+        told, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
         slowdown = health.slowdown_finding(reason for conditions in around for reason in conditions.event_reasons)
         seen = (
-            health.clocks_disagree(self._timer.clock_mhz, reading.sm_clock_mhz, slowed=slowdown is not None),
+            health.clocks_disagree(self._timer.clock_mhz, told.conditions.sm_clock_mhz, slowed=slowdown is not None),
             health.sm_clock_low(self._timer.clock_mhz, self._nominal_clock_mhz),
-            health.memory_clock_low(reading.memory_clock_mhz, self._max_memory_clock_mhz),
+            health.memory_clock_low(told.conditions.memory_clock_mhz, self._max_memory_clock_mhz),
             slowdown,
-            health.ecc_finding(before, reading),
+            health.ecc_finding(before, told),
         )
         return (*self._timer.findings, *(finding for finding in seen if finding is not None))
 
@@ -569,6 +569,6 @@ class CudaDevice(TimedDevice):
             "event_step_seconds": self._timer.event_step_seconds,
             SM_CLOCK_MHZ: self._timer.clock_mhz,
             "sm_clock_nominal_mhz": self._nominal_clock_mhz,
-            "sm_clock_reported_mhz": self._health.reading.sm_clock_mhz,
+            "sm_clock_reported_mhz": self._health.reading.conditions.sm_clock_mhz,
             "uncorrected_ecc_errors": self._health.reading.uncorrected_ecc_errors,
         }

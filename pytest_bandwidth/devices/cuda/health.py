@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -69,15 +69,9 @@ class Health:
         """Return the state now, and the processes busy since the last call, at most a second ago."""
         if self.gpu is None:
             return Conditions(sm_clock_mhz=self.counted_clock())
-        reading = self.read()
-        return Conditions(
-            sm_clock_mhz=self.counted_clock() or reading.sm_clock_mhz,
-            memory_clock_mhz=reading.memory_clock_mhz,
-            temperature_c=reading.temperature_c,
-            power_w=reading.power_w,
-            event_reasons=reading.event_reasons,
-            others=self._others(self.gpu),
-        )
+        found = self.read().conditions
+        clock_mhz = self.counted_clock() or found.sm_clock_mhz
+        return replace(found, sm_clock_mhz=clock_mhz, others=self._others(self.gpu))
 
     def _others(self, gpu: ManagedGpu) -> tuple[str, ...]:
         now = self.wall()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_bandwidth.domain.device import Conditions
+
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
@@ -42,11 +44,7 @@ class GpuIdentity:
 class GpuReading:
     """Hold the state at one moment; None where it cannot be read. Clocks are the driver's word, not counted."""
 
-    sm_clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    event_reasons: tuple[str, ...] = ()
+    conditions: Conditions = field(default_factory=Conditions)
     uncorrected_ecc_errors: int | None = None
 
 
@@ -114,16 +112,15 @@ class NvmlGpu:
         bits = self._read("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # drivers before 535 know the old name only
             bits = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return GpuReading(
+        conditions = Conditions(
             sm_clock_mhz=self._read("nvmlDeviceGetClockInfo", n.NVML_CLOCK_SM),
             memory_clock_mhz=self._read("nvmlDeviceGetClockInfo", n.NVML_CLOCK_MEM),
             temperature_c=self._read("nvmlDeviceGetTemperature", n.NVML_TEMPERATURE_GPU),
             power_w=_scaled(self._read("nvmlDeviceGetPowerUsage"), 1e3),
             event_reasons=decode_event_reasons(bits) if bits is not None else (),
-            uncorrected_ecc_errors=self._read(
-                "nvmlDeviceGetTotalEccErrors", n.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, n.NVML_VOLATILE_ECC
-            ),
         )
+        of_ecc = (n.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, n.NVML_VOLATILE_ECC)
+        return GpuReading(conditions, self._read("nvmlDeviceGetTotalEccErrors", *of_ecc))
 
     def compute_processes(self) -> Mapping[int, int | None] | None:
         """Return GPU memory in bytes by process id, as the host numbers them; None where it is not told."""
@@ -272,14 +269,14 @@ class AmdSmiGpu:
         hottest = (amdsmi.AmdSmiTemperatureType.HOTSPOT, amdsmi.AmdSmiTemperatureMetric.CURRENT)
         power = self._read("amdsmi_get_power_info") or {}
         watts = (_known(power.get(name)) for name in ("current_socket_power", "average_socket_power"))
-        return GpuReading(
+        conditions = Conditions(
             sm_clock_mhz=self._read("amdsmi_get_clock_info", "clk", amdsmi.AmdSmiClkType.GFX),
             memory_clock_mhz=self._read("amdsmi_get_clock_info", "clk", amdsmi.AmdSmiClkType.MEM),
             temperature_c=self._read("amdsmi_get_temp_metric", None, *hottest),
             power_w=next((value for value in watts if value is not None), None),
             event_reasons=self._reasons(),
-            uncorrected_ecc_errors=self._read("amdsmi_get_gpu_total_ecc_count", "uncorrectable_count"),
         )
+        return GpuReading(conditions, self._read("amdsmi_get_gpu_total_ecc_count", "uncorrectable_count"))
 
     def compute_processes(self) -> Mapping[int, int | None] | None:
         found = self._processes()

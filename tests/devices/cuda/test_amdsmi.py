@@ -17,6 +17,7 @@ from pytest_bandwidth.devices.cuda.management import (
     GpuReading,
     open_amdsmi,
 )
+from pytest_bandwidth.domain.device import Conditions
 
 UNTOLD = {8: 2**8 - 1, 16: 2**16 - 1, 32: 2**32 - 1, 64: 2**64 - 1}
 RESIDENCIES = ("prochot", "socket_thm", "vr_thm", "hbm_thm", "ppt")
@@ -84,7 +85,7 @@ def test_a_reading(gpu: AmdSmiGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     amd_smi.fill(monkeypatch, "amdsmi_get_temp_metric", value=71)
     amd_smi.fill(monkeypatch, "amdsmi_get_gpu_total_ecc_count", correctable_count=9, uncorrectable_count=2)
     amd_smi.fill(monkeypatch, "amdsmi_get_power_info", current_socket_power=UNTOLD[16], average_socket_power=412)
-    assert gpu.reading() == GpuReading(1850, 1850, 71, 412, (), 2)
+    assert gpu.reading() == GpuReading(Conditions(1850, 1850, 71, 412, ()), 2)
 
 
 @pytest.mark.parametrize("limit", RESIDENCIES)
@@ -94,11 +95,11 @@ def test_what_held_clocks_down_between_two_readings(
     """A power cap is normal under load; what the card saved itself by is a finding."""
     counters = dict.fromkeys((f"{name}_residency_acc" for name in RESIDENCIES), 1000)
     amd_smi.fill(monkeypatch, "amdsmi_get_gpu_metrics_info", **counters)
-    assert gpu.reading().event_reasons == ()  # held down at some time since the driver was loaded
+    assert gpu.reading().conditions.event_reasons == ()  # held down at some time since the driver was loaded
     amd_smi.fill(monkeypatch, "amdsmi_get_gpu_metrics_info", **{**counters, f"{limit}_residency_acc": 1001})
-    (reason,) = gpu.reading().event_reasons
+    (reason,) = gpu.reading().conditions.event_reasons
     assert (slowdown_finding([reason]) is not None) == (limit != "ppt") == (reason in AMD_SLOWDOWNS)
-    assert gpu.reading().event_reasons == ()
+    assert gpu.reading().conditions.event_reasons == ()
 
 
 def processes(monkeypatch: pytest.MonkeyPatch, *found: tuple[int, bytes, int, int]) -> None:

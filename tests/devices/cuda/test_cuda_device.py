@@ -20,6 +20,7 @@ from gpu_model import (
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.management import GpuReading
+from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -100,9 +101,9 @@ def test_a_busy_other_process_makes_it_invalid(gpu: Gpu) -> None:
 def test_slow_clocks_and_memory_errors_are_findings_and_no_verdict(gpu: Gpu) -> None:
     slowed = ("hardware power brake",)
     nvml = Nvml(  # before the calibration, before the samples, after them
-        GpuReading(1980.0, 2000.0, uncorrected_ecc_errors=1),
-        GpuReading(1980.0, 2000.0, event_reasons=slowed, uncorrected_ecc_errors=1),
-        GpuReading(1980.0, 2000.0, event_reasons=("software power cap",), uncorrected_ecc_errors=2),
+        GpuReading(Conditions(1980.0, 2000.0), 1),
+        GpuReading(Conditions(1980.0, 2000.0, event_reasons=slowed), 1),
+        GpuReading(Conditions(1980.0, 2000.0, event_reasons=("software power cap",)), 2),
         max_memory_clock_mhz=2400,
     )
     found = made(gpu, nvml).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)

@@ -32,9 +32,10 @@ from pytest_bandwidth.devices.cuda.health import (
     throttled,
 )
 from pytest_bandwidth.devices.cuda.management import GpuReading, decode_event_reasons
+from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.measured.measurement import Finding
 
-BUSY = GpuReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
+BUSY = GpuReading(Conditions(1755.0, 2619.0, 61.0, 412.0, ("software power cap",)), 0)
 
 
 def health(nvml: Any, counted: float | None = None, own: Ownership | None = None) -> Health:

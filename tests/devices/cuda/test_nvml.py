@@ -17,6 +17,7 @@ from pytest_bandwidth.devices.cuda.management import (
     decode_event_reasons,
     open_nvml,
 )
+from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.traffic import Traffic
 
 pynvml = pytest.importorskip("pynvml")
@@ -108,7 +109,7 @@ def test_a_gpu_that_answers_nothing_is_unknown_not_an_error() -> None:
     found = opened().identity()
     assert found.name is None
     assert (found.mig, found.ecc, found.virtual) == ("unsupported", "unsupported", "none")
-    assert opened().reading().sm_clock_mhz is None
+    assert opened().reading().conditions.sm_clock_mhz is None
     assert opened().compute_processes() is None
     assert opened().activity(0) is None
 
@@ -141,7 +142,7 @@ def test_a_reading() -> None:
         nvmlDeviceGetCurrentClocksEventReasons=0x4,
         nvmlDeviceGetTotalEccErrors=2,
     ).reading()
-    assert found == GpuReading(1755, 2619, 61, 412.345, ("software power cap",), 2)
+    assert found == GpuReading(Conditions(1755, 2619, 61, 412.345, ("software power cap",)), 2)
 
 
 def refusing(code: int) -> Any:
@@ -153,15 +154,15 @@ def test_an_old_driver_knows_the_reasons_by_their_old_name() -> None:
         nvmlDeviceGetCurrentClocksEventReasons=refusing(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
         nvmlDeviceGetCurrentClocksThrottleReasons=0x40,
     ).reading()
-    assert found.event_reasons == ("hardware thermal slowdown",)
+    assert found.conditions.event_reasons == ("hardware thermal slowdown",)
 
 
 def test_what_is_not_supported_is_not_asked_again_and_a_passing_failure_is() -> None:
     gpu = opened(nvmlDeviceGetTemperature=refusing(pynvml.NVML_ERROR_TIMEOUT))
-    assert gpu.reading().temperature_c is None
+    assert gpu.reading().conditions.temperature_c is None
     gpu.pynvml.answers["nvmlDeviceGetTemperature"] = 50
     gpu.pynvml.asked.clear()
-    assert gpu.reading().temperature_c == 50
+    assert gpu.reading().conditions.temperature_c == 50
     assert gpu.pynvml.asked == ["nvmlDeviceGetTemperature"]
 
 
