@@ -92,13 +92,13 @@ class _Pages:
 class _Array(_Pages):
     """Hold where an array's pages are. buffer: ends with the array.
 
-    shared: where the shared ones are that it may get, and aside: addresses for its own ones meanwhile; exchanged:
-    whether they are there.
+    shared: where the shared ones are that it may get, and aside: addresses for its own ones meanwhile, 0 for none;
+    exchanged: whether they are there.
     """
 
     buffer: weakref.ref[Any]
-    shared: int | None = None
-    aside: int | None = None
+    shared: int = 0
+    aside: int = 0
     exchanged: bool = False
 
     @property
@@ -108,7 +108,6 @@ class _Array(_Pages):
     @property
     def copied(self) -> int:
         """Return where its bytes are in the shared pages that it may get."""
-        assert self.shared is not None
         return self.shared + self.skew
 
 
@@ -162,7 +161,7 @@ class SharedArrays:
         self._of_size[size] += 1
         length = -(-(skew + size) // page) * page
         address = _anonymous(length, page)
-        return None if address is None else _Pages(address, length, skew, size)
+        return _Pages(address, length, skew, size) if address else None
 
     def _give_up(self, pages: _Pages) -> None:
         """Keep the pages of an array that has ended where malloc would, else give them back to the system."""
@@ -233,13 +232,11 @@ class SharedArrays:
         wanted = sorted(set(numbers))
         try:
             for array in (self._told[number] for number in wanted):
-                assert array.shared is not None
-                assert array.aside is not None
                 # The array's addresses stay taken meanwhile, so that no other thread is given them.
                 _move(array.address, array.aside, array.length, _MREMAP_DONTUNMAP)
                 array.exchanged = True
                 _move(array.shared, array.address, array.length)
-                array.shared = None
+                array.shared = 0
         except OSError:
             wanted = []
         self._forks_before = self._forks
@@ -253,28 +250,24 @@ class SharedArrays:
         remove: what the shared memory holds of them as well, which neither process may need any more.
         """
         for array in self._told:
-            shared = array.address if array.exchanged and array.shared is None else array.shared
-            if remove and shared is not None:
+            shared = array.address if array.exchanged and not array.shared else array.shared
+            if remove and shared:
                 _system().madvise(shared, array.length, _MADV_REMOVE)
             if array.exchanged:
-                assert array.aside is not None
                 _move(array.aside, array.address, array.length)
-                array.exchanged, array.aside = False, None
-            for unused in (array.shared, array.aside):
-                if unused is not None:
-                    _system().munmap(unused, array.length)
-            array.shared = array.aside = None
+                array.exchanged, array.aside = False, 0
+            for unused in filter(None, (array.shared, array.aside)):
+                _system().munmap(unused, array.length)
+            array.shared = array.aside = 0
         self._told, self._kept = [], []
 
     def _is_mapped(self, number: int, offset: int) -> bool:
         """Return whether the shared memory there is mapped beside the array, and all is there to exchange its pages."""
         array = self._told[number]
         page = _page_bytes(array.size)
-        if array.shared is None:
-            array.shared = _shared(self._descriptor, offset, array.length, page)
-        if array.aside is None:
-            array.aside = _anonymous(array.length, page)
-        return array.shared is not None and array.aside is not None
+        array.shared = array.shared or _shared(self._descriptor, offset, array.length, page)
+        array.aside = array.aside or _anonymous(array.length, page)
+        return bool(array.shared and array.aside)
 
 
 def _holds_any(array: _Array, addresses: Iterable[int]) -> bool:
@@ -285,13 +278,13 @@ def _page_bytes(size: int) -> int:
     return HUGE_PAGE_BYTES if size >= HUGE_FROM_BYTES else mmap.PAGESIZE
 
 
-def _anonymous(length: int, page_bytes: int) -> int | None:
-    """Return the address of this process's memory, from a multiple of the page; None where there is none."""
+def _anonymous(length: int, page_bytes: int) -> int:
+    """Return the address of this process's memory, from a multiple of the page; 0 where there is none."""
     system, room = _system(), length + page_bytes - mmap.PAGESIZE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     begin = system.mmap(None, room, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if begin == _FAILED:
-        return None
+        return 0
     address = -(-begin // page_bytes) * page_bytes
     for start, end in ((begin, address), (address + length, begin + room)):
         if end > start:
@@ -301,11 +294,11 @@ def _anonymous(length: int, page_bytes: int) -> int | None:
     return int(address)
 
 
-def _shared(descriptor: int, offset: int, length: int, page_bytes: int) -> int | None:
-    """Return the address of shared memory, in such pages; None where the system does not give them."""
+def _shared(descriptor: int, offset: int, length: int, page_bytes: int) -> int:
+    """Return the address of shared memory, in such pages; 0 where the system does not give them."""
     system, address = _system(), _anonymous(length, page_bytes)
-    if address is None:
-        return None
+    if not address:
+        return 0
     access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED
     if system.mmap(address, length, access, flags, descriptor, offset) == address:
         if page_bytes == mmap.PAGESIZE:
@@ -316,7 +309,7 @@ def _shared(descriptor: int, offset: int, length: int, page_bytes: int) -> int |
         if system.madvise(address, length, _MADV_COLLAPSE) == 0:
             return address
     system.munmap(address, length)
-    return None
+    return 0
 
 
 def _move(at: int, to: int, length: int, flags: int = 0) -> None:
