@@ -205,16 +205,12 @@ _NO_CONTAINERS = (str, bytes, bytearray, memoryview, range)
 
 @dataclass(frozen=True, slots=True)
 class FoundArray:
-    """Hold an array that was found: how the caller would write it (``x``, ``batch['w'][0]``), and where it lies.
-
-    known_to_devices: whether a device can size it.
-    """
+    """Hold an array that was found: how the caller would write it (``x``, ``batch['w'][0]``), and where it lies."""
 
     path: str
-    framework: str
+    framework: Framework
     array: Any
     extent: Extent
-    known_to_devices: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +275,7 @@ def located(path: str, array: Any) -> FoundArray:
     framework = framework_of(array)
     if framework is None:
         raise UsageError(f"{path} is a {type(array).__name__}, expected an array")
-    return FoundArray(path, framework.name, array, framework.extent(array, path), framework.known_to_devices)
+    return FoundArray(path, framework, array, framework.extent(array, path))
 
 
 def grouped(found: Sequence[FoundArray], views: dict[Extent, Any]) -> ArrayGroup:
@@ -288,9 +284,8 @@ def grouped(found: Sequence[FoundArray], views: dict[Extent, Any]) -> ArrayGroup
     views: NumPy's views of host arrays, by place, of the whole declaration: what is read and written is one object.
     """
     for one in found:
-        if one.extent not in views and one.known_to_devices:
-            framework = framework_of(one.array)
-            view = None if framework is None else framework.as_numpy(one.array)
+        if one.extent not in views and one.framework.known_to_devices:
+            view = one.framework.as_numpy(one.array)
             views[one.extent] = one.array if view is None else view
     extents = dict.fromkeys(one.extent for one in found)
     return ArrayGroup(distinct_bytes(extents), tuple(views[extent] for extent in extents if extent in views))
@@ -301,14 +296,14 @@ def reachable(part: Any) -> FoundArray | None:
     if framework_of(part) is None:
         return None
     found = located("an array in the declaration", part)
-    return found if found.known_to_devices else None
+    return found if found.framework.known_to_devices else None
 
 
 def refuse_mixed(found: Iterable[FoundArray]) -> None:
     """Raise UsageError where arrays of one call belong to two frameworks: they are not waited for in the same way."""
     firsts: dict[str, str] = {}
     for one in found:
-        firsts.setdefault(one.framework, one.path)
+        firsts.setdefault(one.framework.name, one.path)
     if len(firsts) > 1:
         (name, path), (other, elsewhere) = list(firsts.items())[:2]
         raise UsageError(

@@ -112,11 +112,8 @@ class _Blocks:
 
 def span_of(extent: Extent) -> tuple[int, int]:
     """Return an extent's first address, and the one after its last."""
-    reaches = [(size - 1) * stride for size, stride in zip(extent.shape, extent.strides, strict=True) if size]
-    start = extent.address + sum(reach for reach in reaches if reach < 0)
-    if not prod(extent.shape):
-        return start, start
-    return start, extent.address + sum(reach for reach in reaches if reach > 0) + extent.itemsize
+    blocks = _blocks(extent)
+    return blocks.start, blocks.end if prod(extent.shape) else blocks.start
 
 
 def distinct_bytes(extents: Iterable[Extent]) -> int:

@@ -82,7 +82,7 @@ def test_views_and_bad_tensors_of_torch(torch):
         with pytest.raises(UsageError, match=said):
             located("x", bad)
     with torch.no_grad():
-        assert located("x", torch.ones(3, requires_grad=True)).framework == "PyTorch"
+        assert located("x", torch.ones(3, requires_grad=True)).framework.name == "PyTorch"
 
 
 def test_stand_ins_for_tensors_are_refused_whatever_is_declared(torch):
