@@ -14,8 +14,6 @@ from os.path import isfile  # of a name that no file system takes, Path's raises
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
-
 Parser = Callable[[str], Any]
 Kind = TypeVar("Kind")
 
@@ -58,9 +56,22 @@ def switch(text: str) -> bool:
 
 
 figure = one_of("relative", "gbps")
-gbps, fraction = parse_gbps, parse_fraction
 seconds = positive(86_400, "seconds, more than 0 and at most 86400")
 processors = positive(10**6, "a number of processors, more than 0")
+
+
+def gbps(text: str) -> float:
+    """Parse a bandwidth, in GB/s or with a unit."""
+    from pytest_bandwidth.domain.units import parse_gbps
+
+    return parse_gbps(text)
+
+
+def fraction(text: str) -> float:
+    """Parse a fraction below 1, such as 0.05 or 5%."""
+    from pytest_bandwidth.domain.units import parse_fraction
+
+    return parse_fraction(text)
 
 
 def positive_fraction(text: str) -> float:
@@ -73,6 +84,8 @@ def positive_fraction(text: str) -> float:
 
 def ratio(text: str) -> float:
     """Parse a ratio over 0 that may pass 1."""
+    from pytest_bandwidth.domain.units import parse_positive
+
     value = parse_positive(text)
     if value > 1000:
         raise ValueError(f"found {text[:40]!r}, expected a ratio of at most 1000, such as 1.1")
