@@ -86,7 +86,6 @@ NAMES_THE_INTERPRETER = {
     "evidence/commit_pairs/run_in_worktree.py": "becomes itself once more, by its own command line",
     "features/fleet/on_node.py": "another machine's, which Ray started with options of its own",
     "features/traffic/ptx/nvrtc.py": "-I: isolated; this is a compiler, and nothing of a user's",
-    "reports/pages/chart_library.py": "-I: isolated; it makes a script, and nothing of a user's",
 }
 
 
