@@ -358,7 +358,7 @@ def _floors(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
 
 def _by_bounds(seen: Interval, allowed: float, *, last: bool) -> Status | None:
     """Return what a mean log ratio and its bounds show; None where more comparisons are needed."""
-    # A loss of just the tolerance has a mean beyond it in half of all looks, and so in 84 of 100 with the error added.
+    # The mean of a loss of just the tolerance lies beyond it in half of all looks; with the error added, in 84 of 100.
     if seen.low > 0 and seen.mean + seen.error > allowed:
         return Status.REGRESSED
     if seen.mean + seen.loss_reach < 0 and seen.mean - seen.error < -allowed:
