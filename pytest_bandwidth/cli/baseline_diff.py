@@ -102,7 +102,7 @@ def _ptx_changes(old: Path, new: Path) -> PtxChanges:
 
 
 def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxChanges) -> dict[str, Any] | None:
-    """Return one entry's difference as programs are shown it; None where there is none.
+    """Return how an entry differs between two files, as the JSON form has it; None where both hold the same.
 
     fields: name → old and new text as files hold it, None where a side has none. change: of GB/s, as a fraction.
     code_changes: what surely changed in the code that ran, in words. code_diff, code_unknown: how the kernel's PTX did.

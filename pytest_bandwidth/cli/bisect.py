@@ -305,7 +305,7 @@ def _section(name: str, text: str) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Say how the test fares at a commit.
+    """Hold the result of the test at one commit.
 
     is_bad: None where that is not known. status: the verdict that says so; None where there was none to be had.
     regressed: labels of the measurements that are REGRESSED.
@@ -387,7 +387,7 @@ class AgainstGood:
         return both and are_same_code(one[label], other[label], counted=self.device.counts_only)
 
     def _judgement_of_same_code(self, rows: Rows, labels: frozenset[str | None]) -> Judgement | None:
-        """Return how a commit fares that was judged, and runs the same code; None where there is none."""
+        """Return the result of an earlier commit that ran the same code; None where no earlier commit did."""
         if not labels or self.labels is None:
             return None
         for known, judgement in self._judged:
@@ -396,7 +396,7 @@ class AgainstGood:
         return None
 
     def _measured(self, candidate: Revision, but: set[str | None]) -> dict[str | None, Decision]:
-        """Judge what is looked at by counts or pairs. but: labels of what is known."""
+        """Judge the test's measurements by counts or pairs. but: labels of measurements that need no judging."""
         sides = replace(self._test, candidate=candidate)
         taken: PairsTaken | None = None
         if self.device.counts_only:
@@ -448,7 +448,7 @@ class AgainstGood:
     def _by_verdicts(self, commit: str, verdicts: Mapping[str | None, Decision]) -> Judgement:
         """Say what the verdicts of a test's measurements make of its commit."""
         regressed = frozenset(label for label, one in verdicts.items() if one.status is Status.REGRESSED)
-        # What the good commit does not measure decides nothing beside what it does.
+        # Of a measurement that the good commit lacks nothing can be said: the other measurements decide.
         known = {label: one for label, one in verdicts.items() if one.rule != Rule.NOT_THERE or self.labels}
         unsure = [label for label, one in known.items() if one.status not in _CLEARED]
         decide = sorted(regressed or unsure or known or verdicts, key=str)

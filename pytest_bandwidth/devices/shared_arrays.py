@@ -279,7 +279,7 @@ def _page_bytes(size: int) -> int:
 
 
 def _anonymous(length: int, page_bytes: int) -> int:
-    """Return the address of this process's memory, from a multiple of the page; 0 where there is none."""
+    """Map new private memory and return its address, a multiple of the page size; 0 where the system refuses."""
     system, room = _system(), length + page_bytes - mmap.PAGESIZE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     begin = system.mmap(None, room, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)

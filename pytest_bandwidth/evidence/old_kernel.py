@@ -299,9 +299,9 @@ def why_not_loadable(
 # Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
 HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
-# Keys of what a row's `detail` says about the old kernel. DROP is the median over the rounds of ln(new ÷ old seconds),
-# each without the launch's fixed cost. RATIO is the median of new ÷ old seconds with it. FLOOR is that cost in seconds,
-# FLOOR_SHARE as a share.
+# Keys in a row's `detail` for the old kernel. DROP: median over the rounds of ln(new ÷ old seconds), without the time
+# of an empty launch. RATIO: median of new ÷ old seconds, with that time. FLOOR: that time in seconds. FLOOR_SHARE: its
+# share of the shortest run.
 DROP, RATIO, FLOOR, FLOOR_SHARE = "drop", "ratio", "floor", "floor_share"
 RESOURCES, SECTORS, TROUBLE, REFUSED = "resources", "sectors", "trouble", "refused"
 

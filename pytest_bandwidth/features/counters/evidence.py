@@ -47,7 +47,7 @@ _COUNTERS = pytest.StashKey[Counters]()
 RULE_DRAM, RULE_RATIO, RULE_UNCOUNTED = "dram", "max_dram_ratio", "max_dram_ratio-uncounted"
 # By so much may DRAM move other bytes than were declared before it is said.
 TOLERANCE = 0.02
-# With fewer counted runs their spread tells nothing of what stayed in the cache, unwritten.
+# Written data may stay in the cache after a run. Fewer counted runs do not show how much that varies.
 ENOUGH_COUNTS = 3
 # Read bytes that are as many as the written ones, to within this, are those that stores read first.
 ALLOCATES_WITHIN = 0.1

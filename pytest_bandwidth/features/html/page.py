@@ -35,7 +35,7 @@ NAME_AT_MOST = 160
 TEXT_AT_MOST = 80
 # What the page's script can sort by.
 LARGEST = 1e18
-# In rem: what a character takes, what is added, and what a drawing takes beside its text.
+# Column widths in rem: of a character, of the margin, and of the bar or axis next to a cell's text.
 _CHARACTER, _MARGIN, _DRAWING = 0.5, 0.6, {"share": 4.0, "change": 4.9}
 _WIDEST = 15.0
 
@@ -186,9 +186,10 @@ def _short(value: Any, digits: int = 5) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Hold a cell. text: as shown; sort: its number, None where there is none; mark: of the little drawing.
+    """Hold a cell. text: as shown; sort: the number to sort by, None for text; mark: where the bar or axis is marked.
 
-    mark of a share: 0 … 1 of the bar; of a change: 0 … 1 of an axis whose middle third is what is allowed.
+    For a share, mark is the filled part of the bar, 0 … 1. For a change it is a place on an axis, 0 … 1, whose middle
+    third is the tolerance.
     """
 
     text: str

@@ -62,7 +62,7 @@ def _kept_code(rows: Iterable[Row]) -> tuple[Mapping[str, bytes], Mapping[tuple[
 
 
 def _as_written(report: DeviceReport, outcome: Outcome) -> Outcome:
-    """Say of a row what became of it: what is not in the baseline is not SAVED."""
+    """Return the row with its final verdict: SAVED stays only if the update wrote the entry."""
     if outcome.status != Status.SAVED.value:
         return outcome
     status, rule = Status.UNDECIDED, Rule.NOT_WRITTEN
