@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from children import HANGS_SECONDS
+from children import HANGS_SECONDS, gone
 from repositories import committed, git
 
 from pytest_bandwidth.cli.bisect import how_built
@@ -69,16 +69,6 @@ def failure(repo):
         return str(why.value), time.monotonic() - begun
 
     return failed
-
-
-def alive(pid_file):
-    """Whether the process runs whose number a file holds; a killed one may take a moment."""
-    stat = Path(f"/proc/{pid_file.read_text().strip()}/stat")
-    for _ in range(100):
-        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_a_commit_is_built_once_in_its_own_tree(repo, tmp_path):
@@ -147,7 +137,7 @@ def test_what_a_build_started_is_ended_with_it(failure, tmp_path, monkeypatch, c
     started = f"sh -c 'echo $$ > {tmp_path}/pid; exec sleep 600' & until test -s {tmp_path}/pid; do sleep 0.1; done"
     why, _ = failure(f"{started}; {command}", seconds=seconds)
     assert said in why
-    assert not alive(tmp_path / "pid")
+    assert gone((tmp_path / "pid").read_text().strip())
 
 
 def test_a_build_that_writes_into_the_users_tree_is_refused(repo, failure):
@@ -238,7 +228,7 @@ def test_a_killed_processs_build_ends_and_is_begun_anew(repo, tmp_path):
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
-    assert not alive(tmp_path / "pid")
+    assert gone((tmp_path / "pid").read_text().strip())
     built(repo, command).remove()
     assert json.loads((kept(repo)[0] / "built.json").read_text())["bytes"] > 0
 
