@@ -126,9 +126,9 @@ def devices_loaded():
 
 @pytest.fixture
 def shell(pytester, capsys):
-    """Runs a documented command in a scratch folder that holds the tutorial's first files; returns its exit status."""
+    """Runs a documented command in a scratch folder that holds README's first files; returns its exit status."""
     pytester.makefile(".ini", pytest=INI)
-    for block in [b for b in BLOCKS if b.page == "tutorial.md" and b.kind in ("cuda", "python")][:2]:
+    for block in [b for b in BLOCKS if b.page == "README.md" and b.kind in ("cuda", "python")][:2]:
         write(block, pytester.path)
 
     def run(command):
@@ -174,7 +174,7 @@ def write(block, folder):
 
 
 def commit_a_regression(folder, good):
-    """A git repository in which the tutorial's kernel was good, and is not on main; the folder's files stay."""
+    """A git repository in which README's kernel was good, and is not on main; the folder's files stay."""
     shutil.rmtree(folder / ".git", ignore_errors=True)
     committed(folder)
     git(folder, "tag", good)
@@ -240,7 +240,7 @@ def test_the_command_for_other_machines_runs_through_ssh(pytester, tmp_path_fact
     assert here.count(str(checkout)) == here.count(sys.executable) == command.count("--tx ssh=") == 2
     result = pytester.runpytest_subprocess(*words(here, pytester.path)[1:])
     assert result.ret == 0
-    assert result.parseoutcomes()["passed"] == 2  # the tutorial's other test needs the host's memory
+    assert result.parseoutcomes()["passed"] == 2
     assert (pytester.path / "run.json").is_file()
 
 
@@ -286,11 +286,11 @@ def test_githubs_workflows_run(block, shell, pytester):
 
 
 @pytest.mark.usefixtures("with_baselines")
-def test_githubs_job_annotates_the_tutorials_slow_kernel_as_shown_and_uploads_what_pytest_wrote(pytester, monkeypatch):
+def test_githubs_job_annotates_the_slow_kernel_as_shown_and_uploads_what_pytest_wrote(pytester, monkeypatch):
     workflow = next(b for b in BLOCKS if b.page == "ci.md" and b.kind == "yaml")
     (testing,) = re.findall(r"run: \.venv/bin/(pytest .*)", workflow.text)
     (option,) = re.findall(r"`(--bandwidth-sarif=\S+)`", (ROOT / "docs/ci.md").read_text(encoding="utf-8"))
-    write([b for b in BLOCKS if b.page == "tutorial.md" and b.kind == "cuda"][1], pytester.path)
+    write([b for b in BLOCKS if b.page == "README.md" and b.kind == "cuda"][1], pytester.path)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     result = pytester.runpytest_inprocess(*words(f"{testing} {option}", pytester.path)[1:])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
