@@ -48,7 +48,7 @@ from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks, Pair, floor_of_both
 from pytest_bandwidth.outcomes.outcome import Outcome
 
-# Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
+# Pairs are taken again where the machine changed within them: at most twice as many attempts as pairs are asked for.
 ATTEMPTS_FACTOR = 2
 # Two processes with a test's arrays, a third set that both share, and what makes caches cold, beside the test's own
 # process, which has the probe's arrays as well.
@@ -329,13 +329,13 @@ def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Loo
     for wanted in looks.after:
         while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(lacks(key, wanted) for key in undecided):
             taken.take(precision_for(min(subjects[key].tolerance for key in undecided)))
-        ended = wanted == looks.most
-        found |= {key: _paired(key, subjects[key], taken, ended=ended) for key in undecided}
         left = []
         for key in undecided:
-            compared, tolerance = found[key].compared, subjects[key].tolerance
-            is_open = compared is not None and decide_comparison(compared, tolerance, looks) is Ask.OLD_CODE
-            if is_open or (compared is None and found[key].mismatch is None):
+            # Where no pair counts so far, something steady disturbs them: the next ones would not count either.
+            ended = wanted == looks.most or not any(pair.even for pair in taken.of(subjects[key].label))
+            found[key] = _paired(key, subjects[key], taken, ended=ended)
+            compared = found[key].compared
+            if compared is not None and decide_comparison(compared, subjects[key].tolerance, looks) is Ask.OLD_CODE:
                 left.append(key)
         undecided = left
         if not undecided:
