@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -207,11 +208,6 @@ def _initial_bytes(variable: Variable) -> Array:
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LabelMark:
-    name: str
-
-
 def decode(
     module: Module, function: Function, symbols: Mapping[str, Symbol], filename: str, foreign_folder: str | None = None
 ) -> Kernel:
@@ -249,7 +245,7 @@ class _Decoder:
         if foreign_folder is not None:
             self._own |= {n for n, path in module.files.items() if not path.startswith(foreign_folder)}
         self._inlined: dict[tuple[int, int], tuple[int, int]] = {}
-        self._items: list[Step | LabelMark] = []
+        self._items: list[Step | Label] = []
         self._instances = 0
         self._calls: list[tuple[str, str | None]] = [(function.name, None)]
 
@@ -297,7 +293,7 @@ class _Decoder:
             elif isinstance(statement, Location):
                 self._context.location = self._source_line(statement)
             elif isinstance(statement, Label):
-                self._items.append(LabelMark(scope.labels[statement.name]))
+                self._items.append(Label(scope.labels[statement.name]))
             elif isinstance(statement, Registers):
                 scope.declare(statement, self._context.file)
             elif isinstance(statement, Block):
@@ -376,7 +372,7 @@ class _Decoder:
         self._block(callee.body, outer)
         self._calls.pop()
         self._context.location = location
-        self._items.append(LabelMark(end))
+        self._items.append(Label(end))
 
     def _return(self, here: Here) -> None:
         """Jump behind the call in an inlined function, out of the kernel otherwise."""
@@ -435,10 +431,12 @@ def _before_wait(blocks: Sequence[BasicBlock], sites: Sequence[Site]) -> tuple[i
     return tuple(sorted(found))
 
 
-def basic_blocks(items: Iterable[Step | LabelMark]) -> tuple[BasicBlock, ...]:
+def basic_blocks(items: Iterable[Step | Label]) -> tuple[BasicBlock, ...]:
     blocks = _cut(items)
     successors = [(*block.branch, *(() if block.following is None else (block.following,))) for block in blocks]
-    ranks, live = _ranks(successors), _needed([_uses(block) for block in blocks], successors)
+    order = _ordered(range(len(blocks)), {number: set(targets) for number, targets in enumerate(successors)}, 0)
+    ranks = {number: rank for rank, number in enumerate(order)}
+    live = _needed([_uses(block) for block in blocks], successors)
     shuffles = _needed([(any(map(_is_shuffle, block.steps)), 0) for block in blocks], successors)
     return tuple(
         replace(
@@ -453,13 +451,13 @@ def basic_blocks(items: Iterable[Step | LabelMark]) -> tuple[BasicBlock, ...]:
     )
 
 
-def _cut(items: Iterable[Step | LabelMark]) -> list[BasicBlock]:
+def _cut(items: Iterable[Step | Label]) -> list[BasicBlock]:
     """Cut blocks at jumps, exits and barriers, and before labels."""
     bodies: list[tuple[list[Step], Step | None]] = [([], None)]
     places: dict[str, int] = {}
     for item in items:
         steps, end = bodies[-1]
-        if isinstance(item, LabelMark):
+        if isinstance(item, Label):
             if steps or end is not None:
                 bodies.append(([], None))
             places[item.name] = len(bodies) - 1
@@ -531,89 +529,38 @@ def _uses(block: BasicBlock) -> tuple[int, int]:
     return read, written
 
 
-def _ranks(successors: Sequence[Sequence[int]]) -> list[int]:
-    order = _ordered(list(range(len(successors))), {n: set(s) for n, s in enumerate(successors)}, 0)
-    ranks = [0] * len(successors)
-    for rank, number in enumerate(order):
-        ranks[number] = rank
-    return ranks
-
-
-def _ordered(nodes: list[int], edges: dict[int, set[int]], entry: int) -> list[int]:
+def _ordered(nodes: Sequence[int], edges: Mapping[int, set[int]], entry: int) -> list[int]:
     """Sort topologically with every loop contiguous: strongly connected parts in order, each without its back edges."""
     parts = _strong_components(nodes, edges)
     part_of = {node: index for index, part in enumerate(parts) for node in part}
-    waiting = [0] * len(parts)
-    onward: list[set[int]] = [set() for _ in parts]
+    sorter = TopologicalSorter({index: () for index in range(len(parts))})
     heads: dict[int, int] = {}
     for node in nodes:
-        for target in edges[node]:
-            reached, own = part_of.get(target, part_of[node]), part_of[node]
-            if reached == own:
-                continue
-            # The first block in the text that is entered from outside heads a loop.
-            heads[reached] = min(target, heads.get(reached, target))
-            if reached not in onward[own]:
-                onward[own].add(reached)
-                waiting[reached] += 1
-    if entry in part_of:
-        heads[part_of[entry]] = entry
-    ready = [(min(part), index) for index, part in enumerate(parts) if waiting[index] == 0]
-    heapq.heapify(ready)
+        for target in edges[node] & part_of.keys():
+            own, reached = part_of[node], part_of[target]
+            if reached != own:
+                # The first block in the text that is entered from outside heads a loop.
+                heads[reached] = min(target, heads.get(reached, target))
+                sorter.add(reached, own)
+    heads[part_of[entry]] = entry
+    sorter.prepare()
+    ready: list[tuple[int, int]] = []
     order: list[int] = []
-    while ready:
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heapq.heappush(ready, (min(parts[index]), index))
         _, index = heapq.heappop(ready)
-        part = parts[index]
-        head = heads.get(index, min(part))
-        if len(part) == 1:
-            order.extend(part)
-        else:
-            inner = {node: {t for t in edges[node] if t != head} for node in part}
-            order.extend(_ordered(part, inner, head))
-        for following in onward[index]:
-            waiting[following] -= 1
-            if waiting[following] == 0:
-                heapq.heappush(ready, (min(parts[following]), following))
+        part, head = parts[index], heads.get(index, min(parts[index]))
+        order += part if len(part) == 1 else _ordered(part, {node: edges[node] - {head} for node in part}, head)
+        sorter.done(index)
     return order
 
 
-def _strong_components(nodes: Sequence[int], edges: dict[int, set[int]]) -> list[list[int]]:
-    """Find strongly connected parts by Tarjan's algorithm (1972), without recursion."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on_stack: set[int] = set()
-    stack: list[int] = []
-    parts: list[list[int]] = []
-    inside = set(nodes)
-    for root in nodes:
-        if root in index:
-            continue
-        work = [(root, iter(sorted(edges[root] & inside)))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        while work:
-            node, targets = work[-1]
-            for target in targets:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(sorted(edges[target] & inside))))
-                    break
-                if target in on_stack:
-                    low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    part = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        part.append(member)
-                        if member == node:
-                            break
-                    parts.append(sorted(part))
-    return parts
+def _strong_components(nodes: Sequence[int], edges: Mapping[int, set[int]]) -> list[list[int]]:
+    """Find strongly connected parts: nodes from which the same nodes are reached."""
+    places = {node: place for place, node in enumerate(nodes)}
+    within = [[places[target] for target in edges[node] if target in places] for node in nodes]
+    parts: dict[int, list[int]] = {}
+    for node, reached in zip(nodes, _needed([(1 << place, 0) for place in places.values()], within), strict=True):
+        parts.setdefault(reached, []).append(node)
+    return list(parts.values())

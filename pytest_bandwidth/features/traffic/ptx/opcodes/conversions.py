@@ -6,13 +6,14 @@ involved; integers wrap unless .sat.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.opcodes import floats, halves, logic
-from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Choice, Meaning, chosen
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Choice, Meaning, by_choice, chosen
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -22,63 +23,43 @@ def convert(choice: Choice) -> Meaning:
     """Compute cvt[.rounding][.ftz][.sat].dst.src."""
     to, of = choice["dst"], choice["src"]
     if to in _FLOATS and of in _FLOATS:
-        return _float_to_float(choice, to, of)
+        return partial(_float_to_float, choice, to, of)
     if to in _FLOATS:
-        return _integer_to_float(choice, to)
+        return partial(_integer_to_float, choice, to)
     if of in _FLOATS:
-        return _float_to_integer(choice, to, of)
-    return _integer_to_integer(choice, to)
+        return partial(_float_to_integer, choice, to, of)
+    return partial(_integer_to_integer, choice, to)
 
 
-def _integer_to_integer(choice: Choice, to: str) -> Meaning:
-    dtype = DTYPES[to]
-    if "sat" not in choice:
-        return lambda a: a.astype(dtype)
-    info = np.iinfo(dtype)
-
-    def saturated(a: Array) -> Array:
-        own = np.iinfo(a.dtype)
-        return np.clip(a, a.dtype.type(max(own.min, info.min)), a.dtype.type(min(own.max, info.max))).astype(dtype)
-
-    return saturated
+def _integer_to_integer(choice: Choice, to: str, a: Array) -> Array:
+    if "sat" in choice:
+        info, own = np.iinfo(DTYPES[to]), np.iinfo(a.dtype)
+        a = np.clip(a, a.dtype.type(max(own.min, info.min)), a.dtype.type(min(own.max, info.max)))
+    return a.astype(DTYPES[to])
 
 
 def _widened(a: Array, of: str) -> Array:
     return halves.widen(a, of) if of in ("f16", "bf16") else a
 
 
-def _float_to_integer(choice: Choice, to: str, of: str) -> Meaning:
+def _float_to_integer(choice: Choice, to: str, of: str, a: Array) -> Array:
     dtype = DTYPES[to]
     info = np.iinfo(dtype)
-    integral = _INTEGRAL[choice.get("irnd", "rzi")]
     sign_only = of == "f64" or dtype.itemsize == 8
     on_nan = (1 << (dtype.itemsize * 8 - 1)) if dtype.kind == "u" else info.min
-    flush = "ftz" in choice and of == "f32"
-
-    def compute(a: Array) -> Array:
-        value = _widened(a, of).astype(np.float64)
-        if flush:
-            value = np.where(np.abs(value) < np.finfo(np.float32).tiny, 0.0, value)
-        value = integral(value)
-        above, below = value >= float(info.max) + 1.0, value < float(info.min)
-        inside = np.where(above | below | np.isnan(value), 0.0, value).astype(dtype)
-        clamped = np.where(above, dtype.type(info.max), np.where(below, dtype.type(info.min), inside))
-        return np.where(np.isnan(value), dtype.type(on_nan if sign_only else 0), clamped)
-
-    return compute
+    value = _widened(floats.flush(a) if "ftz" in choice and of == "f32" else a, of).astype(np.float64)
+    value = _INTEGRAL[choice.get("irnd", "rzi")](value)
+    above, below = value >= float(info.max) + 1.0, value < float(info.min)
+    inside = np.where(above | below | np.isnan(value), 0.0, value).astype(dtype)
+    clamped = np.where(above, dtype.type(info.max), np.where(below, dtype.type(info.min), inside))
+    return np.where(np.isnan(value), dtype.type(on_nan if sign_only else 0), clamped)
 
 
-def _integer_to_float(choice: Choice, to: str) -> Meaning:
-    mode, sat = choice.get("rnd", "rn"), "sat" in choice
-
-    def compute(a: Array) -> Array:
-        if to in ("f16", "bf16"):
-            wide = _odd_double(a)
-            return _narrow_directed(floats.saturate(wide) if sat else wide, to, mode)
-        value = a.astype(DTYPES[to]) if mode == "rn" else _integer_directed(a, DTYPES[to], mode)
-        return floats.saturate(value) if sat else value
-
-    return compute
+def _integer_to_float(choice: Choice, to: str, a: Array) -> Array:
+    mode, saturate = choice.get("rnd", "rn"), floats.saturate if "sat" in choice else np.asarray
+    if to in ("f16", "bf16"):
+        return _narrow_directed(saturate(_odd_double(a)), to, mode)
+    return saturate(a.astype(DTYPES[to]) if mode == "rn" else _integer_directed(a, DTYPES[to], mode))
 
 
 def _odd_double(a: Array) -> Array:
@@ -86,7 +67,7 @@ def _odd_double(a: Array) -> Array:
     if a.dtype.itemsize < 8:
         return a.astype(np.float64)
     high = (a >> a.dtype.type(11)) << a.dtype.type(11)
-    return halves._odd_sum(high.astype(np.float64), (a - high).astype(np.float64))
+    return halves.odd_sum(high.astype(np.float64), (a - high).astype(np.float64))
 
 
 def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
@@ -104,28 +85,19 @@ def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
     return np.where(negative, -value, value).astype(dtype)
 
 
-def _float_to_float(choice: Choice, to: str, of: str) -> Meaning:
-    mode = chosen(choice, "rnd", "nearzero") or "rn"
-
-    def compute(a: Array) -> Array:
-        value = a
-        if "ftz" in choice and of == "f32":
-            value = floats.flush(value)
-        value = _widened(value, of)
-        if "irnd" in choice:
-            value = _INTEGRAL[choice["irnd"]](value)
-        if "relu" in choice:
-            value = halves.floored(value)
-        if "sat" in choice:
-            value = floats.saturate(value)
-        result = (
-            _narrow_directed(value, to, mode)
-            if value.dtype.itemsize > DTYPES[to].itemsize
-            else value.astype(DTYPES[to])
-        )
-        return floats.flush(result) if "ftz" in choice and to == "f32" else result
-
-    return compute
+def _float_to_float(choice: Choice, to: str, of: str, a: Array) -> Array:
+    value = _widened(floats.flush(a) if "ftz" in choice and of == "f32" else a, of)
+    if "irnd" in choice:
+        value = _INTEGRAL[choice["irnd"]](value)
+    if "relu" in choice:
+        value = halves.floored(value)
+    if "sat" in choice:
+        value = floats.saturate(value)
+    if value.dtype.itemsize > DTYPES[to].itemsize:
+        result = _narrow_directed(value, to, chosen(choice, "rnd", "nearzero") or "rn")
+    else:
+        result = value.astype(DTYPES[to])
+    return floats.flush(result) if "ftz" in choice and to == "f32" else result
 
 
 def to_tf32(a: Array) -> Array:
@@ -138,7 +110,7 @@ def to_tf32(a: Array) -> Array:
 def _narrow_directed(value: Array, to: str, mode: str) -> Array:
     """Convert binary64 or binary32 to a narrower float: to the nearest, then one place over where the mode asks."""
     if to == "bf16":
-        return _narrow_bf16_directed(value, mode)
+        return halves.narrow_bf16(value, mode)
     nearest = value.astype(DTYPES[to])
     if mode == "rn":
         return nearest
@@ -152,31 +124,18 @@ def _narrow_directed(value: Array, to: str, mode: str) -> Array:
     return stepped.astype(nearest.dtype)
 
 
-def _narrow_bf16_directed(value: Array, mode: str) -> Array:
-    single = halves._to_odd_single(value) if value.dtype == np.float64 else value
-    if mode in ("rn", "rz"):
-        return halves.narrow_bf16(single, mode)
-    truncated = single.view(np.uint32) >> np.uint32(16)
-    lost = (single.view(np.uint32) & np.uint32(0xFFFF)) != 0
-    away = lost & (np.signbit(single) == (mode == "rm")) & np.isfinite(single)
-    return np.where(np.isnan(single), np.uint32(0x7FFF), truncated + away).astype(np.uint16)
-
-
-def convert_half(choice: Choice) -> Meaning:
+@by_choice
+def convert_half(choice: Choice, a: Array) -> Array:
     """Compute cvt.rn.relu.f16.f32 and its like."""
-    return _float_to_float(choice, choice["dst16"], "f32")
+    return _float_to_float(choice, choice["dst16"], "f32", a)
 
 
-def convert_pair(choice: Choice) -> Meaning:
+@by_choice
+def convert_pair(choice: Choice, *both: Array) -> Array:
     """Compute cvt.rn.f16x2.f32 d, a, b: a to the upper half, b to the lower."""
-    kind = choice["packed"]
-    to = kind[:-2]
-    single = _float_to_float(choice, to, "f32")
-
-    def compute(upper: Array, lower: Array) -> Array:
-        return _pair(single(upper).view(np.uint16), single(lower).view(np.uint16), np.uint32, 16)
-
-    return compute
+    to = choice["packed"][:-2]
+    upper, lower = (_float_to_float(choice, to, "f32", a).view(np.uint16) for a in both)
+    return _pair(upper, lower, np.uint32, 16)
 
 
 def _pair(upper: Array, lower: Array, word: Any, bits: int) -> Array:
@@ -219,39 +178,33 @@ def _kind(choice: Choice) -> str:
     return chosen(choice, "small", "e2m1x2")
 
 
-def small_to_halves(choice: Choice) -> Meaning:
+@by_choice
+def small_to_halves(choice: Choice, word: Array) -> Array:
     """Compute cvt.rn.f16x2.e4m3x2 and its like: exact, since halves hold every value of all."""
-    kind, relu = _kind(choice), "relu" in choice
-    step = _SMALL[kind].step
-
-    def compute(word: Array) -> Array:
-        codes = np.stack([word & word.dtype.type((1 << step) - 1), word >> word.dtype.type(step)], axis=-1)
-        values = _SMALL_VALUES[kind][codes]
-        return halves.pack(halves.floored(values) if relu else values)
-
-    return compute
+    kind = _kind(choice)
+    step, whole = _SMALL[kind].step, word.dtype.type
+    codes = np.stack([word & whole((1 << step) - 1), word >> whole(step)], axis=-1)
+    values = _SMALL_VALUES[kind][codes]
+    return halves.pack(halves.floored(values) if "relu" in choice else values)
 
 
 def small_from_halves(choice: Choice) -> Meaning:
     """Compute cvt.rn.satfinite.e4m3x2.f16x2 and its like."""
-    return _of_word("f16x2", small_from_singles(choice))
+    return lambda word: small_from_singles(choice)(*_singles(word, "f16x2"))
 
 
-def small_from_singles(choice: Choice) -> Meaning:
+@by_choice
+def small_from_singles(choice: Choice, upper: Array, lower: Array) -> Array:
     """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b and its like: a to the upper part, b to the lower."""
     step = _SMALL[_kind(choice)].step
     word = np.uint8 if step == 4 else np.uint16
-    return lambda upper, lower: _pair(_narrow_small(upper, choice), _narrow_small(lower, choice), word, step)
+    return _pair(_narrow_small(upper, choice), _narrow_small(lower, choice), word, step)
 
 
-def _of_word(kind: str, of_two: Meaning) -> Meaning:
-    """Compute on the upper and the lower half of packed words what is for two values."""
-
-    def compute(word: Array) -> Array:
-        both = halves.unpack(word, kind)
-        return of_two(*(halves.widen(both[..., place], kind) for place in (1, 0)))
-
-    return compute
+def _singles(word: Array, kind: str) -> list[Array]:
+    """Return the upper and the lower half of packed words as binary32."""
+    both = halves.unpack(word, kind)
+    return [halves.widen(both[..., place], kind) for place in (1, 0)]
 
 
 def _narrow_small(value: Array, choice: Choice) -> Array:
@@ -295,14 +248,15 @@ def fp8_values(kind: str) -> Any:
     return _SMALL_VALUES[f"{kind}x2"]
 
 
-def scale_from_singles(choice: Choice) -> Meaning:
+@by_choice
+def scale_from_singles(choice: Choice, upper: Array, lower: Array) -> Array:
     """Compute cvt.rp.satfinite.ue8m0x2.f32 d, a, b and its like: a to the upper byte, b to the lower."""
-    return lambda upper, lower: _pair(_scale(upper, choice), _scale(lower, choice), np.uint16, 8)
+    return _pair(_scale(upper, choice), _scale(lower, choice), np.uint16, 8)
 
 
 def scale_from_halves(choice: Choice) -> Meaning:
     """Compute cvt.rp.satfinite.ue8m0x2.bf16x2 and its like."""
-    return _of_word("bf16x2", scale_from_singles(choice))
+    return lambda word: scale_from_singles(choice)(*_singles(word, "bf16x2"))
 
 
 def _scale(value: Array, choice: Choice) -> Array:

@@ -24,7 +24,7 @@ from numba.extending import intrinsic
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.loops import compiled
-from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Meaning
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Meaning, by_choice
 
 NEAREST, ZERO, DOWN, UP = 0, 1, 2, 3
 MODES = {"rn": NEAREST, "rz": ZERO, "rm": DOWN, "rp": UP}
@@ -41,9 +41,7 @@ def _generate_fma(_typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # Numba types little of itself; these names are used as it documents them.
 _fma: Any = intrinsic(_generate_fma)
-_njit: Any = numba.njit
-
-
+_inline: Any = numba.njit(inline="always")
 _ufunc = functools.partial(compiled, by=numba.vectorize)
 f32, f64, i64 = types.float32, types.float64, types.int64
 
@@ -51,10 +49,6 @@ f32, f64, i64 = types.float32, types.float64, types.int64
 @_ufunc(f32(f32, f32, f32), f64(f64, f64, f64))
 def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
     return _fma(a, b, c)
-
-
-def _inline(function: Callable[..., Any]) -> Any:
-    return _njit(function, inline="always")
 
 
 @_inline
@@ -137,17 +131,6 @@ def fma64_directed(a: Any, b: Any, c: Any, mode: Any) -> Any:
 
 
 @_ufunc(f64(f64, f64, i64))
-def add64_directed(a: Any, b: Any, mode: Any) -> Any:
-    nearest = a + b
-    if nearest != nearest or math.isinf(a) or math.isinf(b):
-        return nearest
-    if nearest == 0:
-        return _zero(a, b, mode)
-    error = -nearest if math.isinf(nearest) else _two_sum_error(a, b, nearest)
-    return _directed(nearest, error, mode, np.inf)
-
-
-@_ufunc(f64(f64, f64, i64))
 def divide64_directed(a: Any, b: Any, mode: Any) -> Any:
     nearest = a / b if b != 0 else (np.nan if a == 0 or a != a else math.copysign(np.inf, a) * math.copysign(1.0, b))
     if nearest != nearest or math.isinf(a) or math.isinf(b) or b == 0:
@@ -208,45 +191,27 @@ def arithmetic(name: str) -> Callable[[Choice], Meaning]:
 
     def meaning(choice: Choice) -> Meaning:
         mode = MODES[choice.get("rnd", "rn")]
-        return modified(choice, nearest if mode == NEAREST else _in_direction(name, mode))
+        return modified(choice, nearest if mode == NEAREST else functools.partial(_in_direction, name, mode))
 
     return meaning
 
 
-def _in_direction(name: str, mode: int) -> Meaning:
-    def compute(a: Array, b: Array | None = None) -> Array:
-        single = a.dtype == np.float32
-        wide = np.float64
-        x = a.astype(wide)
-        y = None if b is None else b.astype(wide)
-        if name == "sqrt":
-            return _narrow_root(x, mode) if single else sqrt64_directed(a, mode)
-        if y is None or b is None:
-            raise TypeError(f"{name} takes two operands")
-        if name == "sub":
-            y = -y
-        if name in ("add", "sub"):
-            if single:
-                return fma32_directed(a, np.float32(1), y.astype(np.float32), mode)
-            return add64_directed(x, y, mode)
-        if name == "mul":
-            # The addend is a zero of the product's sign, so that the sign of an exact zero stays.
-            zero = np.copysign(a.dtype.type(0), np.copysign(a.dtype.type(1), a) * np.copysign(a.dtype.type(1), b))
-            return (fma32_directed if single else fma64_directed)(a, b, zero, mode)
-        if single:
-            quotient = x / y
-            remainder = fused_multiply_add(-quotient, y, x)
-            error = np.where(np.isfinite(remainder), np.sign(remainder) * np.sign(y), 0.0)
-            return narrow_directed(quotient, error, mode)
-        return divide64_directed(x, y, mode)
-
-    return compute
-
-
-def _narrow_root(x: Array, mode: int) -> Array:
-    root = np.sqrt(x)
-    remainder = fused_multiply_add(-root, root, x)
-    return narrow_directed(root, np.where(np.isfinite(remainder), np.sign(remainder), 0.0), mode)
+def _in_direction(name: str, mode: int, a: Array, b: Array = None) -> Array:
+    one, single = a.dtype.type(1), a.dtype == np.float32
+    fma = fma32_directed if single else fma64_directed
+    if name in ("add", "sub"):
+        return fma(a, one, b if name == "add" else -b, mode)
+    if name == "mul":
+        # The addend is a zero of the product's sign, so that the sign of an exact zero stays.
+        return fma(a, b, np.copysign(a.dtype.type(0), np.copysign(one, a) * np.copysign(one, b)), mode)
+    if not single:
+        return sqrt64_directed(a, mode) if name == "sqrt" else divide64_directed(a, b, mode)
+    x = a.astype(np.float64)
+    result = np.sqrt(x) if name == "sqrt" else x / b.astype(np.float64)
+    divisor = result if name == "sqrt" else b.astype(np.float64)
+    remainder = fused_multiply_add(-result, divisor, x)
+    error = np.where(np.isfinite(remainder), np.sign(remainder) * np.sign(divisor), 0.0)
+    return narrow_directed(result, error, mode)
 
 
 def fused(choice: Choice) -> Meaning:
@@ -264,12 +229,9 @@ def on_pairs(meaning: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning
 
     def packed(choice: Choice) -> Meaning:
         compute = meaning({**choice, "f32x2": "f32"})
-
-        def on_words(*words: Array) -> Array:
-            halves = (np.ascontiguousarray(word)[..., None].view(np.float32) for word in words)
-            return np.ascontiguousarray(compute(*halves)).view(np.uint64)[..., 0]
-
-        return on_words
+        return lambda *words: np.ascontiguousarray(
+            compute(*(np.ascontiguousarray(word)[..., None].view(np.float32) for word in words))
+        ).view(np.uint64)[..., 0]
 
     return packed
 
@@ -291,12 +253,10 @@ def approximate(function: Callable[[Array], Array]) -> Callable[[Choice], Meanin
 def approximate_double(function: Callable[[Array], Array]) -> Callable[[Choice], Meaning]:
     """Compute rcp and rsqrt.approx.ftz.f64 on the upper word only; the lower word of operand and result is 0."""
 
-    def compute(a: Array) -> Array:
-        upper = (np.asarray(a).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
-        result = function(flush(upper))
-        return (flush(result).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+    def upper(a: Array) -> Array:
+        return (a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
-    return lambda _: compute
+    return lambda _: lambda a: upper(flush(function(flush(upper(a)))))
 
 
 def elementwise(function: Callable[[Array], Array]) -> Callable[[Choice], Meaning]:
@@ -328,13 +288,9 @@ def minmax(name: str) -> Callable[[Choice], Meaning]:
     return meaning
 
 
-def copysign(a: Array, b: Array) -> Array:
-    """Combine the magnitude of b with the sign of a."""
-    return np.copysign(b, a)
-
-
-def has_property(choice: Choice) -> Meaning:
-    tiny = np.finfo(np.float32 if "f32" in choice.values() else np.float64).tiny
+@by_choice
+def has_property(choice: Choice, a: Array) -> Array:
+    tiny = np.finfo(a.dtype).tiny
     tests: dict[str, Meaning] = {
         "finite": np.isfinite,
         "infinite": np.isinf,
@@ -343,14 +299,13 @@ def has_property(choice: Choice) -> Meaning:
         "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny),
         "subnormal": lambda a: (np.abs(a) < tiny) & (a != 0),
     }
-    return tests[choice["property"]]
+    return tests[choice["property"]](a)
 
 
 def compare(choice: Choice) -> Meaning:
     """Compare: the ordered comparisons are false on NaN, those ending in u true; num and nan test for numbers."""
-    ftz = "ftz" in choice
     test = FLOAT_COMPARISONS[choice["fcmp"]]
-    return (lambda a, b: test(flush(a), flush(b))) if ftz else test
+    return (lambda a, b: test(flush(a), flush(b))) if "ftz" in choice else test
 
 
 def _unordered(test: Meaning) -> Meaning:

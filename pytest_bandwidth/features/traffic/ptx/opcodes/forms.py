@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -141,6 +141,11 @@ DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({name: np.dtype(kind) for
 def chosen(choice: Choice, *names: str) -> str:
     """Return the modifier that the opcode has of these sets; empty where it has none."""
     return next((choice[name] for name in names if name in choice), "")
+
+
+def by_choice(function: Callable[..., Any]) -> Callable[[Choice], Meaning]:
+    """Return a row's meaning: a function that is given the chosen modifiers first, then the operands."""
+    return lambda choice: partial(function, choice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ so add, sub and mul of halves round correctly through it (Figueroa 1995); fma go
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,15 @@ def widen_bf16(bits: Array) -> Array:
 
 
 def narrow_bf16(value: Array, mode: str = "rn") -> Array:
-    """Convert binary32 to bf16 bits: to the nearest, ties to even, or towards zero (rz)."""
-    bits = value.view(np.uint32)
-    rounded = bits if mode == "rz" else bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
-    return np.where(np.isnan(value), np.uint16(0x7FFF), (rounded >> np.uint32(16)).astype(np.uint16)).astype(np.uint16)
+    """Convert binary32 or binary64 to bf16 bits, in any rounding mode."""
+    single = to_odd_single(value) if value.dtype == np.float64 else value
+    bits = single.view(np.uint32)
+    if mode == "rn":  # ties to even
+        bits = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+    elif mode != "rz":
+        away = (np.signbit(single) == (mode == "rm")) & np.isfinite(single)
+        bits = bits + np.where(away, np.uint32(0xFFFF), np.uint32(0))
+    return np.where(np.isnan(single), np.uint32(0x7FFF), bits >> np.uint32(16)).astype(np.uint16)
 
 
 def widen(a: Array, kind: str) -> Array:
@@ -40,9 +46,7 @@ def widen(a: Array, kind: str) -> Array:
 
 def narrow(value: Array, kind: str) -> Array:
     """Convert binary32 or binary64 to halves, to the nearest."""
-    if not kind.startswith("bf16"):
-        return value.astype(np.float16)
-    return narrow_bf16(_to_odd_single(value) if value.dtype == np.float64 else value)
+    return narrow_bf16(value) if kind.startswith("bf16") else value.astype(np.float16)
 
 
 def unpack(word: Array, kind: str) -> Array:
@@ -54,11 +58,20 @@ def pack(halves: Array) -> Array:
     return np.ascontiguousarray(halves).view(np.uint32)[..., 0]
 
 
-def on_halves(kind: str, compute: Callable[..., Array]) -> Meaning:
-    """Apply `compute`, on single halves, to both halves of a packed word where the type is packed."""
-    if not kind.endswith("x2"):
-        return compute
-    return lambda *words: pack(compute(*(unpack(word, kind) for word in words)))
+def _on_halves(function: Callable[..., Array], *first: Any) -> Callable[[Choice], Meaning]:
+    """Return a row's meaning by a function of single halves: of packed types it computes both halves of the words.
+
+    function: is given `first`, the chosen modifiers and the type, then the operands.
+    """
+
+    def meaning(choice: Choice) -> Meaning:
+        kind = half_kind(choice)
+        compute = partial(function, *first, choice, kind)
+        if not kind.endswith("x2"):
+            return compute
+        return lambda *words: pack(compute(*(unpack(word, kind) for word in words)))
+
+    return meaning
 
 
 def floored(value: Array) -> Array:
@@ -89,33 +102,23 @@ def _opened(choice: Choice, kind: str, *sources: Array) -> list[Array]:
 
 def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
     """Compute an operation of one rounding on halves, through binary32."""
-
-    def meaning(choice: Choice) -> Meaning:
-        kind = half_kind(choice)
-
-        def compute(*sources: Array) -> Array:
-            result = _finished(choice, operation(*_opened(choice, kind, *sources)))
-            return _flushed(choice, narrow(result, kind), kind)
-
-        return on_halves(kind, compute)
-
-    return meaning
+    return _on_halves(_rounded, operation)
 
 
-def fused(choice: Choice) -> Meaning:
-    """Compute fma: one rounding of the exact a·b + c."""
-    kind = half_kind(choice)
-
-    def compute(a: Array, b: Array, c: Array) -> Array:
-        x, y, z = (source.astype(np.float64) for source in _opened(choice, kind, a, b, c))
-        product = x * y
-        total = _finished(choice, _odd_sum(product, z))
-        return _flushed(choice, narrow(total, kind), kind)
-
-    return on_halves(kind, compute)
+def _rounded(operation: Meaning, choice: Choice, kind: str, *sources: Array) -> Array:
+    result = _finished(choice, operation(*_opened(choice, kind, *sources)))
+    return _flushed(choice, narrow(result, kind), kind)
 
 
-def _odd_sum(a: Array, b: Array) -> Array:
+def _exact_sum(x: Array, y: Array, z: Array) -> Array:
+    return odd_sum(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64))
+
+
+# Compute fma: one rounding of the exact a·b + c.
+fused = arithmetic(_exact_sum)
+
+
+def odd_sum(a: Array, b: Array) -> Array:
     """Compute a + b rounded to odd in binary64: where inexact, the last bit is set on the side of the exact value."""
     total = a + b
     virtual = total - a
@@ -128,7 +131,7 @@ def _odd_sum(a: Array, b: Array) -> Array:
     return np.where(inexact & even, towards, total)
 
 
-def _to_odd_single(value: Array) -> Array:
+def to_odd_single(value: Array) -> Array:
     """Convert binary64 to binary32, rounded to odd."""
     nearest = value.astype(np.float32)
     back = nearest.astype(np.float64)
@@ -140,33 +143,18 @@ def _to_odd_single(value: Array) -> Array:
 
 def sign_operation(name: str) -> Callable[[Choice], Meaning]:
     """Compute neg and abs: on the sign bit alone, of subnormals that .ftz makes zero."""
+    return _on_halves(_with_sign, name)
 
-    def meaning(choice: Choice) -> Meaning:
-        kind = half_kind(choice)
 
-        def compute(a: Array) -> Array:
-            bits = _flushed(choice, a, kind).view(np.uint16)
-            changed = bits ^ np.uint16(0x8000) if name == "neg" else bits & np.uint16(0x7FFF)
-            return changed.view(a.dtype)
-
-        return on_halves(kind, compute)
-
-    return meaning
+def _with_sign(name: str, choice: Choice, kind: str, a: Array) -> Array:
+    bits = _flushed(choice, a, kind).view(np.uint16)
+    return (bits ^ np.uint16(0x8000) if name == "neg" else bits & np.uint16(0x7FFF)).view(a.dtype)
 
 
 def minmax(name: str) -> Callable[[Choice], Meaning]:
     """Compute min and max as for binary32 (see `floats.minmax`); exact, so nothing rounds."""
-
-    def meaning(choice: Choice) -> Meaning:
-        kind = half_kind(choice)
-        pick = floats.minmax(name)(choice)
-
-        def compute(*sources: Array) -> Array:
-            return narrow(pick(*_opened(choice, kind, *sources)), kind)
-
-        return on_halves(kind, compute)
-
-    return meaning
+    pick = floats.minmax(name)
+    return _on_halves(lambda choice, kind, *sources: narrow(pick(choice)(*_opened(choice, kind, *sources)), kind))
 
 
 def compare(choice: Choice) -> Meaning:
@@ -187,19 +175,12 @@ def compare(choice: Choice) -> Meaning:
     return packed
 
 
-def set_halves(choice: Choice) -> Meaning:
+@_on_halves
+def set_halves(choice: Choice, kind: str, a: Array, b: Array) -> Array:
     """Compute set.cmp.f16x2.f16x2 and its like: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
-    kind = half_kind(choice)
-    result = chosen(choice, "word", "i32") or kind
-    test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
-
-    def compute(a: Array, b: Array) -> Array:
-        truth = test(*_opened(choice, kind, a, b))
-        if result.startswith(("f16", "bf16")):
-            one = np.uint16(0x3F80) if result.startswith("bf16") else np.uint16(0x3C00)
-            bits = np.where(truth, one, np.uint16(0)).astype(np.uint16)
-            return bits if kind.startswith("bf16") else bits.view(np.float16)
-        ones = np.uint16(0xFFFF) if kind.endswith("x2") or result.endswith("16") else np.uint32(0xFFFFFFFF)
-        return np.where(truth, ones, ones.dtype.type(0)).astype(ones.dtype)
-
-    return on_halves(kind, compute)
+    truth = floats.FLOAT_COMPARISONS[choice["fcmp"]](*_opened(choice, kind, a, b))
+    integer = chosen(choice, "word", "i32")
+    if not integer:
+        return narrow(truth.astype(np.float32), kind)
+    ones = np.uint16(0xFFFF) if kind.endswith("x2") or integer.endswith("16") else np.uint32(0xFFFFFFFF)
+    return np.where(truth, ones, ones.dtype.type(0)).astype(ones.dtype)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
-from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Meaning, chosen
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Choice, Meaning, by_choice, chosen
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -16,14 +17,12 @@ def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"{dtype.kind}{dtype.itemsize * 2}")
 
 
-def saturating(operation: Any) -> Meaning:
+def saturating(operation: Meaning) -> Callable[[Choice], Meaning]:
     """Compute add.sat and sub.sat of s32: clamped to the type's range instead of wrapped."""
-
-    def compute(a: Array, b: Array) -> Array:
-        info = np.iinfo(a.dtype)
-        return np.clip(operation(a.astype(np.int64), b.astype(np.int64)), info.min, info.max).astype(a.dtype)
-
-    return compute
+    whole = np.iinfo(np.int32)
+    return lambda _: (
+        lambda a, b: np.clip(operation(a.astype(np.int64), b.astype(np.int64)), whole.min, whole.max).astype(np.int32)
+    )
 
 
 def multiply_wide(a: Array, b: Array) -> Array:
@@ -56,20 +55,14 @@ def multiply_add(choice: Choice) -> Meaning:
     return lambda a, b, c: a * b + c
 
 
-def multiply24(choice: Choice) -> Meaning:
+@by_choice
+def multiply24(choice: Choice, a: Array, b: Array, c: Array | int = 0) -> Array:
     """Compute mul24 and mad24: the product of the low 24 bits, its low (bits 31..0) or high (bits 47..16) word."""
-    high = choice["lohi"] == "hi"
-
-    def compute(a: Array, b: Array, c: Array | None = None) -> Array:
-        wide_a, wide_b = (
-            ((x.astype(np.int64)) << 40 >> 40) if x.dtype.kind == "i" else (x & 0xFFFFFF).astype(np.int64)
-            for x in (a, b)
-        )
-        product = wide_a * wide_b
-        result = (product >> 16 if high else product).astype(a.dtype)
-        return result if c is None else result + c
-
-    return compute
+    wide_a, wide_b = (
+        (x.astype(np.int64) << 40 >> 40) if x.dtype.kind == "i" else (x & 0xFFFFFF).astype(np.int64) for x in (a, b)
+    )
+    product = wide_a * wide_b
+    return (product >> 16 if choice["lohi"] == "hi" else product).astype(a.dtype) + c
 
 
 def divide(a: Array, b: Array) -> Array:
@@ -130,17 +123,14 @@ def subtract_with_borrow(a: Array, b: Array, carry: Any = np.True_) -> Any:
     return add_with_carry(a, ~b, carry)
 
 
-def multiply_add_with_carry(choice: Choice) -> Meaning:
+@by_choice
+def multiply_add_with_carry(choice: Choice, a: Array, b: Array, c: Array, carry: Array | None = None) -> Any:
     """Compute mad.cc, madc and madc.cc on u32, s32, u64 and s64: the carry is that of the unsigned addition."""
-    high = choice["lohi"] == "hi"
-
-    def compute(a: Array, b: Array, c: Array, carry: Array | None = None) -> Any:
-        return add_with_carry(multiply_high(a, b) if high else a * b, c, carry)
-
-    return compute
+    return add_with_carry(multiply_high(a, b) if choice["lohi"] == "hi" else a * b, c, carry)
 
 
-def dot_product(choice: Choice) -> Meaning:
+@by_choice
+def dot_product(choice: Choice, a: Array, b: Array, c: Array) -> Array:
     """Compute dp4a: c + Σ over the four bytes of a·b; and dp2a: c + Σ over the two 16-bit halves of a, times the low or
     high bytes of b.
 
@@ -148,21 +138,13 @@ def dot_product(choice: Choice) -> Meaning:
     """
     left_bits = 16 if "lohi" in choice else 8
     first_byte = 2 if choice.get("lohi") == "hi" else 0
-    left, right = np.dtype(f"{_letter(choice['atype'])}{left_bits // 8}"), np.dtype(f"{_letter(choice['btype4'])}1")
-
-    def compute(a: Array, b: Array, c: Array) -> Array:
-        total = c.astype(np.int64)
-        for part in range(32 // left_bits):
-            x = (a >> (left_bits * part)).astype(f"u{left.itemsize}").view(left).astype(np.int64)
-            y = (b >> (8 * (part + first_byte))).astype(np.uint8).view(right).astype(np.int64)
-            total = total + x * y
-        return total.astype(c.dtype)
-
-    return compute
-
-
-def _letter(ptx_type: str) -> str:
-    return "i" if ptx_type[0] == "s" else "u"
+    left, right = f"{DTYPES[choice['atype']].kind}{left_bits // 8}", f"{DTYPES[choice['btype4']].kind}1"
+    total = c.astype(np.int64)
+    for part in range(32 // left_bits):
+        x = (a >> (left_bits * part)).astype(left).astype(np.int64)
+        y = (b >> (8 * (part + first_byte))).astype(right).astype(np.int64)
+        total = total + x * y
+    return total.astype(c.dtype)
 
 
 def with_floor(operation: Meaning) -> Callable[[Choice], Meaning]:
@@ -172,31 +154,21 @@ def with_floor(operation: Meaning) -> Callable[[Choice], Meaning]:
 
 def on_pairs(operation: Meaning) -> Callable[[Choice], Meaning]:
     """Apply an operation to both 16-bit halves of a word."""
-
-    def meaning(choice: Choice) -> Meaning:
-        half = np.dtype(np.int16 if "s16x2" in choice.values() else np.uint16)
-        relu = "relu" in choice
-
-        def compute(a: Array, b: Array) -> Array:
-            x, y = (np.ascontiguousarray(word)[..., None].view(half) for word in (a, b))
-            result = operation(x, y)
-            result = np.maximum(result, 0).astype(half) if relu else result
-            return np.ascontiguousarray(result).view(np.uint32)[..., 0]
-
-        return compute
-
-    return meaning
+    return by_choice(partial(_on_pairs, operation))
 
 
-def byte_differences(choice: Choice) -> Meaning:
+def _on_pairs(operation: Meaning, choice: Choice, a: Array, b: Array) -> Array:
+    half = np.int16 if "s16x2" in choice.values() else np.uint16
+    x, y = (np.ascontiguousarray(word)[..., None].view(half) for word in (a, b))
+    result = operation(x, y)
+    return np.ascontiguousarray(np.maximum(result, 0) if "relu" in choice else result).view(np.uint32)[..., 0]
+
+
+@by_choice
+def byte_differences(choice: Choice, a: Array, b: Array, c: Array) -> Array:
     """Compute vabsdiff4: |a − b| of each byte, packed; with .add their sum, plus c."""
-    accumulate = "add" in choice
-
-    def compute(a: Array, b: Array, c: Array) -> Array:
-        x, y = (np.ascontiguousarray(word)[..., None].view(np.uint8) for word in np.broadcast_arrays(a, b))
-        difference = np.where(x > y, x - y, y - x)
-        if accumulate:
-            return c + difference.sum(axis=-1, dtype=np.uint32)
-        return np.ascontiguousarray(difference).view(np.uint32)[..., 0]
-
-    return compute
+    x, y = (np.ascontiguousarray(word)[..., None].view(np.uint8) for word in np.broadcast_arrays(a, b))
+    difference = np.where(x > y, x - y, y - x)
+    if "add" in choice:
+        return c + difference.sum(axis=-1, dtype=np.uint32)
+    return np.ascontiguousarray(difference).view(np.uint32)[..., 0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.opcodes.floats import flush
-from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Choice, Meaning
+from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Choice, Meaning, by_choice
 
 
 def _bits(a: Array) -> int:
@@ -31,16 +31,17 @@ def _as_count(a: Array, count: Array) -> Array:
     return (np.minimum(count, 64) if a.dtype.itemsize < count.dtype.itemsize else count).astype(a.dtype, copy=False)
 
 
-def funnel_shift(choice: Choice) -> Meaning:
+@by_choice
+def funnel_shift(choice: Choice, a: Array, b: Array, c: Array) -> Array:
     """Compute shf: the pair (b:a) shifted by c, clamped to 32 or modulo 32; left keeps the upper word."""
-    left, wrap = choice["leftright"] == "l", choice["clampwrap"] == "wrap"
+    count = _in_word(choice, c).astype(np.uint64)
+    pair = (b.astype(np.uint64) << np.uint64(32)) | a
+    return ((pair << count) >> np.uint64(32) if choice["leftright"] == "l" else pair >> count).astype(np.uint32)
 
-    def compute(a: Array, b: Array, c: Array) -> Array:
-        count = ((c & 31) if wrap else np.minimum(c, 32)).astype(np.uint64)
-        pair = (b.astype(np.uint64) << np.uint64(32)) | a
-        return ((pair << count) >> np.uint64(32) if left else pair >> count).astype(np.uint32)
 
-    return compute
+def _in_word(choice: Choice, count: Array) -> Array:
+    """Return a number of bits, clamped to 32 or modulo 32."""
+    return count & 31 if choice["clampwrap"] == "wrap" else np.minimum(count, 32)
 
 
 def population_count(a: Array) -> Array:
@@ -68,20 +69,15 @@ def reverse(a: Array) -> Array:
     return a.byteswap()
 
 
-def find_leading(choice: Choice) -> Meaning:
+@by_choice
+def find_leading(choice: Choice, a: Array) -> Array:
     """Compute bfind: position of the highest bit that differs from the sign (0xFFFFFFFF where none); with .shiftamt its
     distance from the top.
     """
-    distance = "shiftamt" in choice
-
-    def compute(a: Array) -> Array:
-        unsigned = np.dtype(f"u{a.dtype.itemsize}")
-        magnitude = np.where(a < 0, ~a, a).view(unsigned) if a.dtype.kind == "i" else a
-        leading = count_leading_zeros(magnitude)
-        found = leading if distance else np.uint32(_bits(a) - 1) - leading
-        return np.where(magnitude == 0, np.uint32(0xFFFFFFFF), found).astype(np.uint32)
-
-    return compute
+    magnitude = np.where(a < 0, ~a, a).view(f"u{a.dtype.itemsize}") if a.dtype.kind == "i" else a
+    leading = count_leading_zeros(magnitude)
+    found = leading if "shiftamt" in choice else np.uint32(_bits(a) - 1) - leading
+    return np.where(magnitude == 0, np.uint32(0xFFFFFFFF), found).astype(np.uint32)
 
 
 def extract_field(a: Array, start: Array, length: Array) -> Array:
@@ -117,23 +113,19 @@ def _low_mask(length: Array, width: int, dtype: np.dtype[Any]) -> Array:
     )
 
 
-def permute_bytes(choice: Choice) -> Meaning:
+@by_choice
+def permute_bytes(choice: Choice, a: Array, b: Array, selector: Array) -> Array:
     """Compute prmt: each result byte picked from the eight of (b:a); the selector's top bit replicates the sign. Modes
     as in the PTX manual.
     """
-    mode = choice.get("pmode")
-
-    def compute(a: Array, b: Array, selector: Array) -> Array:
-        pair = (b.astype(np.uint64) << np.uint64(32)) | a
-        result = np.zeros(1, np.uint32)
-        for byte in range(4):
-            pick, sign = _picked(mode, byte, selector)
-            value = ((pair >> (pick.astype(np.uint64) * np.uint64(8))) & np.uint64(0xFF)).astype(np.uint32)
-            value = np.where(sign, np.where(value & 0x80, np.uint32(0xFF), np.uint32(0)), value)
-            result = result | (value << np.uint32(8 * byte))
-        return result
-
-    return compute
+    pair = (b.astype(np.uint64) << np.uint64(32)) | a
+    result = np.zeros(1, np.uint32)
+    for byte in range(4):
+        pick, sign = _picked(choice.get("pmode"), byte, selector)
+        value = ((pair >> (pick.astype(np.uint64) * np.uint64(8))) & np.uint64(0xFF)).astype(np.uint32)
+        value = np.where(sign, np.where(value & 0x80, np.uint32(0xFF), np.uint32(0)), value)
+        result = result | (value << np.uint32(8 * byte))
+    return result
 
 
 def _picked(mode: str | None, byte: int, selector: Array) -> tuple[Array, Any]:
@@ -162,32 +154,17 @@ def logic3(a: Array, b: Array, c: Array, table: Array) -> Array:
     return result
 
 
-def bit_mask(choice: Choice) -> Meaning:
+@by_choice
+def bit_mask(choice: Choice, a: Array, b: Array) -> Array:
     """Compute bmsk: `b` ones from bit `a`, both clamped to 32 or modulo 32."""
-    wrap = choice["clampwrap"] == "wrap"
-
-    def compute(a: Array, b: Array) -> Array:
-        start, length = ((x & 31) if wrap else np.minimum(x, 32) for x in (a, b))
-        return shift_left(_low_mask(length.astype(np.int64), 32, np.dtype(np.uint32)), start)
-
-    return compute
+    start, length = _in_word(choice, a), _in_word(choice, b)
+    return shift_left(_low_mask(length.astype(np.int64), 32, np.dtype(np.uint32)), start)
 
 
-def sign_extend(choice: Choice) -> Meaning:
+@by_choice
+def sign_extend(choice: Choice, a: Array, b: Array) -> Array:
     """Compute szext: the low `b` bits of a, extended to the word by sign or zero."""
-    wrap = choice["clampwrap"] == "wrap"
-
-    def compute(a: Array, b: Array) -> Array:
-        unsigned = b.view(np.uint32)
-        length = (unsigned & 31) if wrap else np.minimum(unsigned, 32)
-        return extract_field(a, np.zeros(1, np.uint32), length)
-
-    return compute
-
-
-def conditional_not(a: Array) -> Array:
-    """Compute cnot: 1 where a is 0, else 0."""
-    return (a == 0).astype(a.dtype)
+    return extract_field(a, np.zeros(1, np.uint32), _in_word(choice, b.view(np.uint32)))
 
 
 # ---- predicates and selections ---------------------------------------------------------------------------------------
@@ -203,24 +180,17 @@ def setp(compare: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
     """
 
     def meaning(choice: Choice) -> Meaning:
-        test = compare(choice)
-        if "bool" not in choice:
-            return (lambda a, b: _with_opposite(test(a, b))) if "pair" in choice else test
-        combine = _COMBINE[choice["bool"]]
+        test, combine = compare(choice), _COMBINE.get(choice.get("bool", ""))
         if "pair" not in choice:
-            return lambda a, b, c: combine(test(a, b), c)
+            return test if combine is None else lambda a, b, c: combine(test(a, b), c)
 
-        def both(a: Array, b: Array, c: Array) -> Any:
+        def both(a: Array, b: Array, c: Array = None) -> Any:
             truth = test(a, b)
-            return combine(truth, c), combine(~truth, c)
+            return tuple(one if combine is None else combine(one, c) for one in (truth, ~truth))
 
         return both
 
     return meaning
-
-
-def _with_opposite(truth: Array) -> tuple[Array, Array]:
-    return truth, ~truth
 
 
 def set_word(compare: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
@@ -242,7 +212,3 @@ def select_by_sign(choice: Choice) -> Meaning:
     if "ftz" in choice:
         return lambda a, b, c: np.where(flush(c) >= 0, a, b)
     return lambda a, b, c: np.where(c >= 0, a, b)
-
-
-def select(a: Array, b: Array, chosen: Array) -> Array:
-    return np.where(chosen, a, b)

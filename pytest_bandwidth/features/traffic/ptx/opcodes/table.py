@@ -39,9 +39,7 @@ SIGNS = {"abs": np.abs, "neg": np.negative}
 MINMAX = {"min": np.minimum, "max": np.maximum}
 INTEGER_ARITHMETIC = [
     *each("add sub", ".itype", "itype <- itype itype", same, floats.OPERATIONS),
-    *each(
-        "add sub", ".sat.s32", "s32 <- s32 s32", lambda function: same(integers.saturating(function)), floats.OPERATIONS
-    ),
+    *each("add sub", ".sat.s32", "s32 <- s32 s32", integers.saturating, floats.OPERATIONS),
     Form("add.cc.i3264", "i3264 cc <- i3264 i3264", same(integers.add_with_carry)),
     Form("addc.cc.i3264", "i3264 cc <- i3264 i3264 cc", same(integers.add_with_carry)),
     Form("addc.i3264", "i3264 <- i3264 i3264 cc", same(integers.add_with_carry)),
@@ -77,7 +75,7 @@ INTEGER_ARITHMETIC = [
 BIT_OPERATIONS = [
     *each("and or xor", ".bptype", "bptype <- bptype bptype", lambda name: same(getattr(np, f"bitwise_{name}"))),
     Form("not.bptype", "bptype <- bptype", same(np.invert)),
-    Form("cnot.btype", "btype <- btype", same(logic.conditional_not)),
+    Form("cnot.btype", "btype <- btype", same(lambda a: (a == 0).astype(a.dtype))),
     Form("lop3.b32", "b32 <- b32 b32 b32 u32", same(logic.logic3)),
     Form("shl.btype", "btype <- btype u32", same(logic.shift_left)),
     Form("shr.ctype", "ctype <- ctype u32", same(logic.shift_right)),
@@ -127,7 +125,7 @@ FLOAT_ARITHMETIC = [
     *each("min max", "[.ftz][.NaN].xorsign.abs.f32", "f32 <- f32 f32", floats.minmax),
     *each("min max", "[.ftz][.NaN][.abs].f32", "f32 <- f32 f32 f32?", floats.minmax),
     *each("min max", ".f64", "f64 <- f64 f64", floats.minmax),
-    Form("copysign.float", "float <- float float", same(floats.copysign)),
+    Form("copysign.float", "float <- float float", same(lambda a, b: np.copysign(b, a))),
     Form("testp.property.float", "pred <- float", floats.has_property),
 ]
 
@@ -175,7 +173,7 @@ COMPARISONS = [
     Form("set.same.settype.btype", "settype <- btype btype", logic.set_word(integers.compare)),
     Form("set.ucmp.settype.utype", "settype <- utype utype", logic.set_word(integers.compare)),
     Form("set.fcmp[.ftz].settype.float", "settype <- float float", logic.set_word(floats.compare)),
-    Form("selp.xtype", "xtype <- xtype xtype pred", same(logic.select)),
+    Form("selp.xtype", "xtype <- xtype xtype pred", same(lambda a, b, chosen: np.where(chosen, a, b))),
     Form("slct.xtype.s32", "xtype <- xtype xtype s32", logic.select_by_sign),
     Form("slct[.ftz].xtype.f32", "xtype <- xtype xtype f32", logic.select_by_sign),
 ]
