@@ -1,6 +1,8 @@
 """`pytest-bandwidth resources`: what a compiler gave the kernels of a file, and whether it is worse than before."""
 
 import json
+import math
+import re
 
 import pytest
 
@@ -9,7 +11,8 @@ pytest.importorskip("cuda.bindings", reason="kernels are compiled with NVRTC: pi
 
 from pytest_bandwidth.cli.main import main
 from pytest_bandwidth.devices.code.cubin import resources_of
-from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_cubin
+from pytest_bandwidth.domain.measured.measurement import KernelResources
+from pytest_bandwidth.features.traffic.ptx.nvrtc import _compile, compile_cubin
 
 TWO = """
 __device__ __noinline__ float far(const float* in, int i) { return in[i] + in[i + 1]; }
@@ -41,9 +44,15 @@ FEW = ("--maxrregcount=32",)
 
 @pytest.mark.parametrize(("arch", "options"), [("sm_75", ()), ("sm_90", FEW), ("sm_120", ())])
 def test_a_cubin_says_what_ptxas_reports(arch, options):
-    built = compile_cubin(TWO, arch=arch, options=options)
-    assert resources_of(built.data) == {f"{name} {arch}": one for name, one in built.resources.items()}
-    assert bool(built.resources["sums"].local_bytes) is bool(options)
+    log = _compile(TWO, arch, arch, (*options, "--ptxas-options=-v"), (), "kernel.cu", math.inf)["log"]
+    reported = {}
+    for name, told in re.findall(r"Compiling entry function '(\w+)'(.*?Used [^\n]*)", log, re.DOTALL):
+        shared = re.findall(r"(\d+) bytes smem", told)
+        stack, registers = re.findall(r"(\d+) bytes stack", told)[-1], re.findall(r"Used (\d+) registers", told)[0]
+        reported[f"{name} {arch}"] = KernelResources(int(registers), int(stack), int(*shared))
+    assert resources_of(compile_cubin(TWO, arch=arch, options=options).data) == reported
+    assert len(reported) == 2
+    assert bool(reported[f"sums {arch}"].local_bytes) is bool(options)
 
 
 @pytest.fixture(scope="module")

@@ -5,60 +5,17 @@ An access to another block's memory is carried out, checked and named as one of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog
-from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, spread
-from pytest_bandwidth.features.traffic.ptx.memory import RANK_AT, REGION_SHIFT, SHARED_REGION, Region, region_base
+from pytest_bandwidth.features.traffic.ptx.lanes import Array, spread
+from pytest_bandwidth.features.traffic.ptx.memory import RANK_AT, REGION_SHIFT, SHARED_REGION, region_base
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
-from pytest_bandwidth.features.traffic.ptx.program import Atomic, BarrierStep, BulkCopy, Load, Memory, Store
-from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies
-
-_Operation = Callable[[Array, tuple[Array, ...], Array], "list[Array] | None"]
+from pytest_bandwidth.features.traffic.ptx.program import BarrierStep, BulkCopy, Memory
 
 
 class ClusterMemory(MemoryUnit):
-    def __init__(
-        self,
-        regions: dict[int, Region],
-        geometry: Geometry,
-        checkers: Sequence[Checker],
-        faults: FaultLog,
-        copies: AsyncCopies,
-    ) -> None:
-        super().__init__(regions, geometry, checkers, faults, copies)
-        self._arrives = False
-        self._peers, self._ranks = geometry.peers, geometry.cluster_ranks[:, 0]
-
-    def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
-        return self._each(step, address, (), lanes, lambda at, _, who: MemoryUnit.load(self, step, at, who))
-
-    def store(
-        self,
-        step: Store,
-        address: Array,
-        values: tuple[Array, ...],
-        lanes: Array,
-        undefined: tuple[Array, ...] = (),
-    ) -> None:
-        store, count = super().store, len(values)
-        self._each(
-            step,
-            address,
-            (*values, *undefined),
-            lanes,
-            lambda at, given, who: store(step, at, given[:count], who, given[count:]),
-        )
-
-    def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
-        return self._each(step, address, operands, lanes, partial(super().atomic, step))
-
-    def barrier(self, step: BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
-        return self._each(step, address, operands, lanes, partial(super().barrier, step))
+    _arrives = False
 
     def bulk_copy(self, step: BulkCopy, to: Array, start: Array, nbytes: Array, lanes: Array) -> None:
         places = ((to, step.writes), (start, step.reads))
@@ -79,26 +36,25 @@ class ClusterMemory(MemoryUnit):
         place = (address - np.uint64(region_base(SHARED_REGION))).view(np.int64) + step.offset
         return np.where(inside, np.maximum(place, 0) >> RANK_AT, 0)
 
-    def _each(
-        self, step: Memory, address: Array, operands: tuple[Array, ...], lanes: Array, operation: _Operation
-    ) -> list[Array]:
-        """Carry out an operation for the lanes of each pair of ranks, in the rows of the block that is reached."""
-        if step.space not in ("shared", "generic"):
-            return operation(address, operands, lanes) or []
-        targets = self._targets(address, step) * spread(lanes, self._shape)
+    def access(self, step: Memory, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+        """Do so for the lanes of each pair of ranks, in the rows of the block that is reached."""
+        targets = np.zeros((1, 1), np.int64)
+        if step.space in ("shared", "generic"):
+            targets = self._targets(address, step) * spread(lanes, self._shape)
         if not targets.any():
-            return operation(address, operands, lanes) or []
-        results = operation(address, operands, lanes & (targets == 0)) or []
-        results = [spread(result, self._shape).copy() for result in results]
+            return super().access(step, address, operands, lanes)
+        peers, ranks = self._geometry.peers, self._geometry.cluster_ranks[:, 0]
+        own = super().access(step, address, operands, lanes & (targets == 0))
+        results = [spread(result, self._shape).copy() for result in own]
         for target in map(int, np.unique(targets[targets > 0])):
-            for source in range(self._peers.shape[1]):
-                here = np.flatnonzero(self._ranks == source)
+            for source in range(peers.shape[1]):
+                here = np.flatnonzero(ranks == source)
                 mine = targets[here] == target
                 if not mine.any():
                     continue
-                if target > self._peers.shape[1]:
-                    raise NotOnThisDevice(f"mapa of rank {target - 1} in a cluster of {self._peers.shape[1]} blocks")
-                there = self._peers[here, target - 1]
+                if target > peers.shape[1]:
+                    raise NotOnThisDevice(f"mapa of rank {target - 1} in a cluster of {peers.shape[1]} blocks")
+                there = peers[here, target - 1]
                 address_there, who, *given = (
                     self._moved(a, here, there) for a in (address, targets == target, *operands)
                 )
@@ -106,7 +62,7 @@ class ClusterMemory(MemoryUnit):
                 # Who arrived at another block's mbarrier is not known by that block's clocks.
                 self._arrives = self._arrives or isinstance(step, BarrierStep)
                 self.is_remote = self._arrives
-                reached = operation(address_there, tuple(given), who) or []
+                reached = super().access(step, address_there, tuple(given), who)
                 self.is_remote = False
                 for result, found in zip(results, reached, strict=True):
                     result[here] = np.where(mine, spread(found, self._shape)[there], result[here])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
@@ -324,12 +325,8 @@ class DistinctBytes:
         return self._found[key]
 
 
-# What an access's counts are, by the space that it is to.
-_COUNTED = {"global": loops.COUNTS, "shared": 4, "local": 1}
-
-
-def _line_of(texts: Sequence[str], line: int) -> str:
-    return texts[line - 1].strip() if 0 < line <= len(texts) else ""
+# How many counts an access has, by the space that it is to: those of `loops`, of SharedCounts and of LocalCounts.
+_COUNTED = {"global": loops.COUNTS, "shared": 5, "local": 2}
 
 
 class TrafficCounter(Checker):
@@ -338,13 +335,11 @@ class TrafficCounter(Checker):
     def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
         self._sites = sites
         self._distinct = DistinctBytes(granule_bytes)
-        # By space, site and kind of access, as `loops` counts; of local memory the threads alone.
+        # By space, site and kind of access.
         self._counts: dict[tuple[str, int, str], Array] = {}
         self._branches: dict[int, Array] = {}
-        self._widths: dict[int, int] = {}
 
     def see(self, access: Access) -> None:
-        self._widths[access.site] = access.width
         space = access.region.kind
         if space not in _COUNTED:
             return
@@ -357,9 +352,11 @@ class TrafficCounter(Checker):
             loops.count_sectors(offset, mask, access.width, repeat, counts)
             self._distinct.mark(access)
         elif space == "shared":
-            counts += loops.count_bank_passes(offset, mask, access.width, repeat)
+            requests, passes, least_passes, lanes = loops.count_bank_passes(offset, mask, access.width, repeat)
+            counts += (lanes, requests, lanes * access.width, passes, least_passes)
         else:
-            counts += np.count_nonzero(mask) * repeat
+            lanes = np.count_nonzero(mask) * repeat
+            counts += (lanes, lanes * access.width)
 
     def branch(self, site: int, warps: int, divergent: int) -> None:
         self._branches.setdefault(site, np.zeros(2, np.int64))[:] += (warps, divergent)
@@ -369,12 +366,13 @@ class TrafficCounter(Checker):
     def lines(self, file: str, source: str) -> tuple[LineCounts, ...]:
         """Add up by line. source: the text of `file`, empty where it is not known."""
         texts = source.splitlines()
+        known = defaultdict(int, {file: len(texts)})
         by_line: dict[tuple[str, int], list[int]] = {}
         for number in self._seen():
             by_line.setdefault((self._sites[number].file, self._sites[number].line), []).append(number)
         return tuple(
-            LineCounts(name, line, self._sum(by_line[name, line]), _line_of(texts, line) if name == file else "")
-            for name, line in sorted(by_line)
+            LineCounts(name, line, self._sum(sites), texts[line - 1].strip() if 0 < line <= known[name] else "")
+            for (name, line), sites in sorted(by_line.items())
         )
 
     def total(self) -> Counts:
@@ -388,7 +386,7 @@ class TrafficCounter(Checker):
                 places = [loops.REQUESTS, loops.SECTORS, loops.LANES]
                 total[{"load": slice(0, 3), "store": slice(3, 6), "atomic": slice(3, 6)}[kind]] += counts[places]
             elif space == "shared":
-                total[6:9] += counts[[0, 1, 3]]
+                total[6:9] += counts[[1, 3, 0]]
         return total
 
     def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
@@ -413,49 +411,37 @@ class TrafficCounter(Checker):
     def _seen(self) -> list[int]:
         return sorted({site for _, site, _ in self._counts} | set(self._branches))
 
-    def _found(self, space: str, sites: Sequence[int], kind: str) -> dict[int, Array]:
-        return {site: self._counts[space, site, kind] for site in sites if (space, site, kind) in self._counts}
-
     def _sum(self, sites: Sequence[int]) -> Counts:
         branches = sum((self._branches[s] for s in sites if s in self._branches), np.zeros(2, np.int64))
         return Counts(
             loads=self._accesses(sites, "load"),
             stores=self._accesses(sites, "store"),
             atomics=self._accesses(sites, "atomic"),
-            shared_loads=self._shared_counts(sites, "load"),
-            shared_stores=self._shared_counts(sites, "store"),
-            shared_atomics=self._shared_counts(sites, "atomic"),
-            local_loads=self._local_counts(sites, "load"),
-            local_stores=self._local_counts(sites, "store"),
+            shared_loads=SharedCounts(*self._total("shared", sites, "load")),
+            shared_stores=SharedCounts(*self._total("shared", sites, "store")),
+            shared_atomics=SharedCounts(*self._total("shared", sites, "atomic")),
+            local_loads=LocalCounts(*self._total("local", sites, "load")),
+            local_stores=LocalCounts(*self._total("local", sites, "store")),
             branches=int(branches[0]),
             divergent_branches=int(branches[1]),
         )
 
+    def _found(self, space: str, sites: Sequence[int], kind: str) -> list[Array]:
+        return [self._counts[space, site, kind] for site in sites if (space, site, kind) in self._counts]
+
+    def _total(self, space: str, sites: Sequence[int], kind: str) -> list[int]:
+        total: Array = sum(self._found(space, sites, kind), np.zeros(_COUNTED[space], np.int64))
+        return list(map(int, total))
+
     def _accesses(self, sites: Sequence[int], kind: str) -> AccessCounts:
-        found = self._found("global", sites, kind)
-        if not found:
-            return AccessCounts()
-        total = np.sum(list(found.values()), axis=0)
-        strides = [c for c in found.values() if c[loops.STRIDED]]
-        stride = int(max(strides, key=lambda c: c[loops.STRIDED])[loops.STRIDE]) if strides else None
+        total = self._total("global", sites, kind)
+        most = max(self._found("global", sites, kind), key=lambda counts: counts[loops.STRIDED], default=total)
         return AccessCounts(
-            accesses=int(total[loops.LANES]),
-            requests=int(total[loops.REQUESTS]),
-            bytes_requested=int(total[loops.BYTES]),
-            sectors=int(total[loops.SECTORS]),
-            ideal_sectors=int(total[loops.IDEAL_SECTORS]),
-            requests_by_pattern={name: int(total[place]) for name, place in _PATTERNS if total[place]},
-            stride_bytes=stride,
+            accesses=total[loops.LANES],
+            requests=total[loops.REQUESTS],
+            bytes_requested=total[loops.BYTES],
+            sectors=total[loops.SECTORS],
+            ideal_sectors=total[loops.IDEAL_SECTORS],
+            requests_by_pattern={name: total[place] for name, place in _PATTERNS if total[place]},
+            stride_bytes=int(most[loops.STRIDE]) if most[loops.STRIDED] else None,
         )
-
-    def _shared_counts(self, sites: Sequence[int], kind: str) -> SharedCounts:
-        found = self._found("shared", sites, kind)
-        if not found:
-            return SharedCounts()
-        requests, passes, least_passes, lanes = (int(sum(c[i] for c in found.values())) for i in range(4))
-        asked = sum(int(c[3]) * self._widths[site] for site, c in found.items())
-        return SharedCounts(lanes, requests, asked, passes, least_passes)
-
-    def _local_counts(self, sites: Sequence[int], kind: str) -> LocalCounts:
-        found = {site: int(counts[0]) for site, counts in self._found("local", sites, kind).items()}
-        return LocalCounts(sum(found.values()), sum(lanes * self._widths[site] for site, lanes in found.items()))

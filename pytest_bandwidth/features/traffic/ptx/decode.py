@@ -533,7 +533,7 @@ def _ordered(nodes: Sequence[int], edges: Mapping[int, set[int]], entry: int) ->
     """Sort topologically with every loop contiguous: strongly connected parts in order, each without its back edges."""
     parts = _strong_components(nodes, edges)
     part_of = {node: index for index, part in enumerate(parts) for node in part}
-    sorter = TopologicalSorter({index: () for index in range(len(parts))})
+    sorter = TopologicalSorter(dict.fromkeys(range(len(parts)), ()))
     heads: dict[int, int] = {}
     for node in nodes:
         for target in edges[node] & part_of.keys():

@@ -26,6 +26,7 @@ WIDEST_REGISTERS = 32
 VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 _OF_NO_ADDRESS = ("barrier", "trap", "participation")
 UNWRITTEN = "reads {array} at byte {place}, where nothing defined was written before"
+NOWHERE = np.zeros((1, 1), np.int64)
 _PIECE = 16
 _CHUNK_WORDS = 1 << 16
 
@@ -76,10 +77,12 @@ class FaultLog:
     def begin(self, geometry: Geometry) -> None:
         self._geometry = geometry
 
-    def add(self, code: str, site: int, region: Region | None, hits: Array, offset: Array, sentence: str) -> None:
+    def add(
+        self, code: str, site: int, hits: Array, sentence: str, region: Region | None = None, offset: Array = NOWHERE
+    ) -> None:
         """Add a fault of the lanes that are hit, if any. The sentence follows the thread's name.
 
-        hits: bool, broadcastable to (rows, lanes); offset: bytes in the region.
+        hits: bool, broadcastable to (rows, lanes); offset: bytes in the region, if there is one.
         """
         if not hits.any():
             return
@@ -119,7 +122,7 @@ def within_bounds(
     """Return the mask without the lanes whose access is a fault. Called only where some lane's may be."""
     verb = VERBS[kind]
     if region is None:
-        faults.add("out-of-bounds", site, None, mask, offset, f"{verb} {width} bytes that belong to no array")
+        faults.add("out-of-bounds", site, mask, f"{verb} {width} bytes that belong to no array", None, offset)
         return np.zeros((1, 1), np.bool_)
     outside = (offset < 0) | (offset > region.nbytes - width)
     if region.kind == "shared" or region.kind == "local":
@@ -128,12 +131,12 @@ def within_bounds(
     inside = f"{{array}}, which has {region.nbytes} bytes" if region.kind == "global" else "{array}"
     inside += _dynamic_shared(region, offset, mask & outside)
     at = f"{verb} {width} bytes at byte {{place}} of"
-    faults.add("out-of-bounds", site, region, mask & outside, offset, f"{at} {inside}")
+    faults.add("out-of-bounds", site, mask & outside, f"{at} {inside}", region, offset)
     no_multiple = f"{at} {{array}}, which is no multiple of {align}"
-    faults.add("misaligned", site, region, mask & ~outside & misaligned, offset, no_multiple)
+    faults.add("misaligned", site, mask & ~outside & misaligned, no_multiple, region, offset)
     fine = mask & ~(outside | misaligned)
     if kind != "load" and not region.writable:
-        faults.add("read-only", site, region, fine, offset, f"{verb} {{array}}, which is read-only")
+        faults.add("read-only", site, fine, f"{verb} {{array}}, which is read-only", region, offset)
         return np.zeros((1, 1), np.bool_)
     return fine
 
@@ -266,7 +269,7 @@ class InitialisationChecker(Checker):
                 sentence = UNWRITTEN
                 if access.region.kind == "const":
                     sentence = "reads the __constant__ {array}, which has no value: set it with kernel.set"
-                self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
+                self._faults.add("uninitialised", access.site, hit & access.mask, sentence, access.region, offset)
         if access.kind != "load":
             loops.mark(flags, block_step, thread_step, offset, shift, mask, count, 1, 0, 0)
         for element, undefined in enumerate(access.undefined):

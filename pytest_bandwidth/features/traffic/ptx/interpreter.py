@@ -27,7 +27,6 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Arrive,
     Atomic,
     Barrier,
-    BarrierStep,
     BasicBlock,
     Branch,
     BulkCopy,
@@ -360,13 +359,9 @@ class BatchInterpreter:
             self._synchronise(step, lanes)
         if isinstance(step, GroupProduct):
             results = self.memory.group_product(step, sources, lanes)
-        elif isinstance(step, Load):
-            results = self.memory.load(step, sources[0], lanes)
-        elif isinstance(step, Store):
-            undefined = self._participation.stored(step, sources[0], lanes)
-            self.memory.store(step, sources[0], sources[1:], lanes, undefined)
-        elif isinstance(step, Atomic):
-            results = self.memory.atomic(step, sources[0], sources[1:], lanes)
+        elif isinstance(step, Memory):
+            undefined = self._participation.stored(step, sources[0], lanes) if isinstance(step, Store) else ()
+            results = self.memory.access(step, sources[0], (*sources[1:], *undefined), lanes)
         elif isinstance(step, WarpStep):
             results = exchange(step.function, sources, lanes, self._shape)
         elif isinstance(step, WarpBarrier):
@@ -385,8 +380,6 @@ class BatchInterpreter:
                 copies.wait(lanes, step.left)
         elif isinstance(step, BulkCopy):
             self.memory.bulk_copy(step, sources[0], sources[1], sources[2], lanes)
-        elif isinstance(step, BarrierStep):
-            results = self.memory.barrier(step, sources[0], sources[1:], lanes)
         elif isinstance(step, Print) and lanes.any():
             self.tally.printed.add(step.site)
         if self.initialisation.unwritten:
@@ -493,8 +486,7 @@ class BatchInterpreter:
             if value < len(block.branch):
                 self._go(block.branch[int(value)], Mask(there, self.geometry))
             else:
-                sentence = "branches beyond a jump table"
-                self.faults.add("trap", end.site, None, there, index.astype(np.int64), sentence)
+                self.faults.add("trap", end.site, there, "branches beyond a jump table")
 
     def _mixed_warps(self, index: Array, lanes: Array) -> int:
         if index.shape[1] == 1:
@@ -509,8 +501,7 @@ class BatchInterpreter:
         if leaving is not None:
             self._participation.exit(leaving.lanes)
         if leaving is not None and end.trap:
-            nowhere = np.zeros((1, 1), np.int64)
-            self.faults.add("trap", end.site, None, leaving.lanes, nowhere, "executes a trap (assert or __trap)")
+            self.faults.add("trap", end.site, leaving.lanes, "executes a trap (assert or __trap)")
         if staying is not None:
             self._go(block.following, staying)
 
@@ -574,8 +565,7 @@ class BatchInterpreter:
         assert end is not None
         lanes = spread(mask.lanes, self._shape)
         row, lane = map(int, np.argwhere(lanes)[0])
-        sentence = self._named.give_up(row, lane)
-        self.faults.add("barrier", end.site, None, lanes, np.zeros((1, 1), np.int64), sentence)
+        self.faults.add("barrier", end.site, lanes, self._named.give_up(row, lane))
 
     def _without_blocks_of(self, busy: list[Array], waiting: dict[int, Mask]) -> dict[int, Mask]:
         """Return the groups without the blocks of these lanes, which poll or wait elsewhere; those go on waiting."""
@@ -613,7 +603,7 @@ class BatchInterpreter:
             end = self.kernel.blocks[number].end
             assert end is not None
             sentence = "waits at one __syncthreads() while others of its block wait at another"
-            self.faults.add("barrier", end.site, None, mask.lanes & mixed, np.zeros((1, 1), np.int64), sentence)
+            self.faults.add("barrier", end.site, mask.lanes & mixed, sentence)
 
     def _reduce(self, end: Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
         """Compute __syncthreads_count, _and and _or over the threads of each block."""

@@ -172,7 +172,7 @@ class Mbarriers:
         over = np.zeros(self._shape, np.bool_)
         loops.arrive(data, region.block_step, place, lanes, arrivals, expected, step.drops, old, over)
         sentence = "arrives at {array} once more than its mbarrier.init says; count the threads that arrive in a phase"
-        self._faults.add("barrier", step.site, region, over, np.full((1, 1), place * 8), sentence)
+        self._faults.add("barrier", step.site, over, sentence, region, np.full((1, 1), place * 8))
         ended = phase(data[:, place]) != before
         if ended.any():
             self._clocks.complete(place, ended)

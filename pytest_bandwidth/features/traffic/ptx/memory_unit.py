@@ -63,11 +63,22 @@ class MemoryUnit:
     ) -> None:
         self._regions = regions
         self.copies = copies
-        self._shape = (geometry.rows, geometry.lanes)
+        self._geometry, self._shape = geometry, (geometry.rows, geometry.lanes)
         self._checkers = checkers
         self._faults = faults
 
-    def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
+    def access(self, step: Memory, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+        """Carry out a load, a store, or an atomic or an mbarrier's operation; return its results.
+
+        operands: the sources after the address. A store's may be followed by `undefined`, see `Access`.
+        """
+        if isinstance(step, Load):
+            return self._load(step, address, lanes)
+        if isinstance(step, Store):
+            return self._store(step, address, operands, lanes)
+        return (self._atomic if isinstance(step, Atomic) else self._barrier)(step, address, operands, lanes)
+
+    def _load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
         """Return one array per element of the access, of the smallest shape that holds it;
         0 where a lane takes no part.
         """
@@ -81,22 +92,15 @@ class MemoryUnit:
                 results = [np.where(access.mask, new, old) for new, old in zip(values, results, strict=True)]
         return results or [np.zeros((1, 1), step.dtype)] * step.count
 
-    def store(
-        self,
-        step: Store,
-        address: Array,
-        values: tuple[Array, ...],
-        lanes: Array,
-        undefined: tuple[Array, ...] = (),
-    ) -> None:
-        """Store the elements' values. undefined: see `Access`."""
-        for access in self._accesses(step, "store", address, lanes, values, undefined):
+    def _store(self, step: Store, address: Array, given: tuple[Array, ...], lanes: Array) -> list[Array]:
+        for access in self._accesses(step, "store", address, lanes, given[: step.count], given[step.count :]):
             self._check(access)
             before = self._held(access, step)
             self._scatter(access, step)
             self._compare(before, access, step)
             if isinstance(step, CopyStore):
                 self.copies.issue(access)
+        return []
 
     def group_product(self, step: GroupProduct, sources: tuple[Array, ...], lanes: Array) -> list[Array]:
         """Return the registers of a warp group's product, of (rows, lanes)."""
@@ -130,12 +134,12 @@ class MemoryUnit:
             missing = matrices.GROUP_LANES - some.shape[-1]
             wide = np.pad(some, ((0, 0), (0, 0), (0, missing)))
             reads = np.arange(self._shape[1])[None] % matrices.GROUP_LANES < some.shape[-1]
-            found = self.load(step, wide.reshape(self._shape).astype(np.uint64), lanes & reads)
+            found = self._load(step, wide.reshape(self._shape).astype(np.uint64), lanes & reads)
             words = np.stack([spread(word, self._shape) for word in found], axis=-1)
             parts.append(words.reshape(*groups, matrices.GROUP_LANES, 4)[..., : some.shape[-1], :])
         return matrices.from_chunks(np.concatenate(parts, axis=-2).view(np.uint32), kind, extent, transposed)
 
-    def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+    def _atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
         """Return what was there before each lane's update;
         lanes go one after the other, in the order of blocks and threads.
 
@@ -152,7 +156,7 @@ class MemoryUnit:
             self._compare(before, access, step)
         return old
 
-    def barrier(self, step: BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+    def _barrier(self, step: BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
         """Act on mbarriers; return the tokens, or whether phases have ended. None of it is counted."""
         assert self.barriers is not None
         kind: Kind = "load" if step.operation == "test" else "atomic"
@@ -163,7 +167,7 @@ class MemoryUnit:
             self._check(access, counted=False)
             if access.region.kind != "shared":
                 sentence = "has an mbarrier in {array}, which is no shared memory"
-                self._faults.add("out-of-bounds", step.site, access.region, access.mask, access.offset, sentence)
+                self._faults.add("out-of-bounds", step.site, access.mask, sentence, access.region, access.offset)
                 continue
             before = self._held(access, step)
             results = [self.barriers.act(step, access, operands)]
@@ -178,7 +182,7 @@ class MemoryUnit:
             mine = lanes & (nbytes == size)
             if size % BULK_BYTES:
                 sentence = f"copies {size} bytes, expected a multiple of {BULK_BYTES}"
-                self._faults.add("misaligned", step.site, None, mine, np.zeros((1, 1), np.int64), sentence)
+                self._faults.add("misaligned", step.site, mine, sentence)
             count = size // BULK_BYTES * (BULK_BYTES // step.reads.dtype.itemsize)
             reads, writes = replace(step.reads, count=count), replace(step.writes, count=count)
             for read in self._accesses(reads, "load", start, mine) if count else ():

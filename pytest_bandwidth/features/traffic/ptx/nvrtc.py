@@ -22,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pytest_bandwidth.devices.code.cubin import resources_of
 from pytest_bandwidth.devices.kernel_source import STAND_INS
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, NotOnThisDevice
 from pytest_bandwidth.domain.measured.measurement import KernelResources
@@ -62,12 +63,16 @@ class PtxModule:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CubinModule:
-    """Hold machine code of one source text, an ELF file, and what each kernel takes, by its mangled name."""
+    """Hold machine code of one source text, an ELF file."""
 
     data: bytes
-    resources: Mapping[str, KernelResources]
+
+    @functools.cached_property
+    def resources(self) -> dict[str, KernelResources]:
+        """Return what each kernel takes, by its mangled name."""
+        return {name.partition(" ")[0]: found for name, found in resources_of(self.data).items()}
 
 
 def compile_ptx(
@@ -86,10 +91,9 @@ def compile_ptx(
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
     NotOnThisDevice without the headers of wmma, and for instructions of another architecture.
     """
-    architecture = arch.replace("sm_", "compute_", 1)
-    own = [option for option in options if option not in _LINE_INFORMATION]
-    asked = [f"--gpu-architecture={architecture}", "-lineinfo", *own]
-    answer = _compile(text, arch, asked, name_expressions, filename, max_seconds, ptx=True)
+    own = ["-lineinfo", *(option for option in options if option not in _LINE_INFORMATION)]
+    virtual = arch.replace("sm_", "compute_", 1)
+    answer = _compile(text, arch, virtual, own, name_expressions, filename, max_seconds)
     lowered = MappingProxyType(dict(answer["lowered"]))
     return PtxModule(answer["ptx"], nvrtc_version(), arch, lowered, answer["log"], filename, text)
 
@@ -103,14 +107,9 @@ def compile_cubin(
     filename: str = "kernel.cu",
     max_seconds: float = math.inf,
 ) -> CubinModule:
-    """Compile to machine code; registers, local and static shared memory of each kernel are from ptxas' report.
-
-    Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
-    NotOnThisDevice without the headers of wmma, and for instructions of another architecture.
-    """
-    asked = [f"--gpu-architecture={arch}", "--ptxas-options=-v", *options]
-    answer = _compile(text, arch, asked, name_expressions, filename, max_seconds, ptx=False)
-    return CubinModule(base64.b64decode(answer["cubin"]), _parse_ptxas(answer["log"]))
+    """Compile to machine code. The arguments, and what it raises, are as for `compile_ptx`."""
+    answer = _compile(text, arch, arch, options, name_expressions, filename, max_seconds)
+    return CubinModule(base64.b64decode(answer["cubin"]))
 
 
 def nvrtc_version() -> str:
@@ -132,23 +131,24 @@ def _about() -> dict[str, Any]:
 def _compile(
     text: str,
     arch: str,
+    target: str,
     options: Sequence[str],
     name_expressions: Sequence[str],
     filename: str,
     max_seconds: float,
-    *,
-    ptx: bool,
 ) -> dict[str, Any]:
+    """Compile for a target: the architecture's machine code, or its PTX (``compute_90``)."""
+    folders = (f"--include-path={folder}" for folder in _about()["folders"])
     request = {
         "text": text,
         "filename": filename,
         "names": list(name_expressions),
-        "options": [*options, *(f"--include-path={folder}" for folder in _about()["folders"])],
-        "ptx": ptx,
+        "options": [f"--gpu-architecture={target}", *options, *folders],
+        "ptx": target.startswith("compute_"),
     }
     answer = ask(request, max_seconds)
     if "failed" in answer:
-        known, log = supported_architectures(), _OF_OTHER_KERNELS.sub("", answer["log"].replace("\0", "")).strip()
+        known, log = supported_architectures(), answer["log"].replace("\0", "").strip()
         if arch.rstrip("af") not in known:
             raise KernelError(
                 f"{filename}: NVRTC {nvrtc_version()} does not know {arch}; it compiles for {', '.join(known)}"
@@ -165,8 +165,6 @@ def _compile(
 
 # "Instruction 'wgmma.fence' not supported on .target 'sm_80'", "Feature 'fma.f32x2' requires .target sm_100 or higher".
 _OF_OTHER_ARCHITECTURES = re.compile(r"(not supported on|requires) \.target |cannot be compiled for architecture ")
-# What ptxas tells of each kernel, whether or not another one is wrong.
-_OF_OTHER_KERNELS = re.compile(r"^ptxas +(info\b|\. ).*\n?", re.MULTILINE)
 _MISSING = re.compile(r'cannot open source file "([^"]+)"')
 
 
@@ -192,29 +190,6 @@ def _explain_missing_header(filename: str, log: str, text: str) -> None:
         f"{filename} includes <{header}>, and NVRTC, which compiles for the device alone, has no headers of the host; "
         f"{remedy}, or keep it from NVRTC with #ifndef __CUDACC_RTC__\n{log}"
     )
-
-
-# The lines of `ptxas -v`, CUDA 13: "Compiling entry function 'k' for 'sm_90'", then a line with the stack frame, then
-# "Used 12 registers, used 1 barriers, 1024 bytes smem, ...".
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
-_STACK = re.compile(r"(\d+) bytes stack frame")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-
-
-def _parse_ptxas(log: str) -> dict[str, KernelResources]:
-    found: dict[str, KernelResources] = {}
-    name, stack = None, 0
-    for line in log.splitlines():
-        if entry := _ENTRY.search(line):
-            name, stack = entry[1], 0
-        elif frame := _STACK.search(line):
-            stack = int(frame[1])
-        elif name and (registers := _REGISTERS.search(line)):
-            shared = _SHARED.search(line)
-            found[name] = KernelResources(int(registers[1]), stack, int(shared[1]) if shared else 0)
-            name = None
-    return found
 
 
 # ---- processes that compile ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx.faults import UNWRITTEN, FaultLog
+from pytest_bandwidth.features.traffic.ptx.faults import NOWHERE, UNWRITTEN, FaultLog
 from pytest_bandwidth.features.traffic.ptx.lanes import (
     ALL_LANES,
     EXCHANGES,
@@ -51,7 +51,6 @@ _MASKED = EXCHANGES.keys() - {"active mask"}
 # Of these a result may not depend on an operand that is undefined.
 _CHOICES = ("selp", "and", "or")
 _MATRICES = ("ldmatrix", "stmatrix", "mma", "wmma")
-_NOWHERE = np.zeros((1, 1), np.int64)
 _NO_LANE = np.zeros((1, 1), np.bool_)
 # Where undefined values come from: an instruction, and the memory that it read; None for a shuffle.
 Origin: TypeAlias = tuple[int, Region | None]
@@ -107,12 +106,12 @@ class Participation:
         if region is not None:
             where, use = self._faults.line_of(site), self._faults.line_of(used_at)
             sentence = UNWRITTEN + ("" if where == use else f"; {use} uses it")
-            self._faults.add("uninitialised", site, region, hits, places, sentence)
+            self._faults.add("uninitialised", site, hits, sentence, region, places)
             return
         reader, source = np.argwhere(hits)[0][1] % WARP, int(places[hits][0])
         why = "is not active" if source < WARP else "its mask does not name"
         sentence = f"uses an undefined value: lane {reader} reads lane {source % WARP}, which {why}"
-        self._faults.add("participation", site, None, hits, _NOWHERE, sentence)
+        self._faults.add("participation", site, hits, sentence)
 
     def compute(self, step: Compute, operands: Sequence[Array], lanes: Array) -> None:
         """Mark the results of undefined operands. lanes: those for which the step's guard holds."""
@@ -140,7 +139,7 @@ class Participation:
                 continue
             old = self.undefined.pop(target.register, {})
             planes: Marks = {
-                origin: np.where(lanes, marks.get(origin, _NOWHERE), old.get(origin, _NOWHERE))
+                origin: np.where(lanes, marks.get(origin, NOWHERE), old.get(origin, NOWHERE))
                 for origin in {**old, **marks}
             }
             now = {origin: spread(plane, self._shape) for origin, plane in planes.items() if plane.any()}
@@ -230,7 +229,7 @@ class Participation:
     def _check_mask(self, step: Step, members: Array, lanes: Array) -> None:
         named = members >> (self._numbers % WARP).astype(np.uint32) & np.uint32(1) != 0
         what = f"executes {_cuda_name(step)} with a mask that does not name it"
-        self._faults.add("participation", step.site, None, lanes & ~named, _NOWHERE, what)
+        self._faults.add("participation", step.site, lanes & ~named, what)
         warps = (self._shape[0], -1, WARP)
         absent = packed(spread(self._alive, self._shape).reshape(warps)) & ~packed(lanes.reshape(warps))
         alone = lanes & ((members.reshape(warps) & absent) != 0).reshape(self._shape)
@@ -252,9 +251,7 @@ class Participation:
                 hits = (times == most) & behind.any(axis=2, keepdims=True)
                 lane = int(np.argwhere(behind)[0][2])
                 what = f"executes {name} without lane {lane}, which its mask names"
-                self._faults.add(
-                    "participation", self._last_sites[name, mask], None, hits.reshape(self._shape), _NOWHERE, what
-                )
+                self._faults.add("participation", self._last_sites[name, mask], hits.reshape(self._shape), what)
             self._alone[name, mask] = np.where(rows, 0, counts)
 
     def _shuffle(self, step: WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
@@ -306,7 +303,7 @@ def _cuda_name(step: Step) -> str:
 
 
 def _joined(one: Marks, other: Marks) -> Marks:
-    return one | {origin: np.maximum(marks, one.get(origin, _NOWHERE)) for origin, marks in other.items()}
+    return one | {origin: np.maximum(marks, one.get(origin, NOWHERE)) for origin, marks in other.items()}
 
 
 def _somewhere(marks: Marks) -> Array:

@@ -347,7 +347,7 @@ class RaceChecker(Checker):
         other = self._other(place[0], int(block[place]), int(lane[place]), bool(who[place] < 0))
         at = f" at {self._faults.line_of(int(hit[place]) >> 32 & SITES)}" if self._shared else ""
         sentence = f"{verb} {{array}} at byte {{place}}, which {other.format(at=at)}"
-        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
+        self._faults.add("race", access.site, hits & access.mask, sentence, access.region, access.offset)
 
     def _other(self, row: int, block: int, lane: int, several: bool) -> str:
         """Say with whom an access conflicts."""
@@ -466,7 +466,7 @@ class AsyncCopies(Checker):
                 hits |= self._pending[rows, first + place] > 0
         verb = "reads" if access.kind == "load" else "writes"
         sentence = STILL_READ if self._reads else EARLY
-        self._faults.add("early", access.site, access.region, hits & mask, offset, sentence.format(verb=verb))
+        self._faults.add("early", access.site, hits & mask, sentence.format(verb=verb), access.region, offset)
 
     def issue(self, access: Access, barrier: int = NO_BARRIER) -> None:
         """Take in a copy, as the store that it makes (the load, of a bulk copy to global memory)."""
@@ -519,9 +519,9 @@ class AsyncCopies(Checker):
 
     def end(self) -> None:
         """Add a fault for each copy that still reads shared memory when its block ends."""
-        for copy in self._copies:
+        for access, waiting in ((copy.access, copy.waiting) for copy in self._copies):
             sentence = "ends while its bulk copy still reads {array}: expected cp.async.bulk.wait_group.read before"
-            self._faults.add("early", copy.access.site, copy.access.region, copy.waiting, copy.access.offset, sentence)
+            self._faults.add("early", access.site, waiting, sentence, access.region, access.offset)
 
     def _mark(self, copy: _Copy, lanes: Array, step: int) -> None:
         row, lane = np.nonzero(lanes)
