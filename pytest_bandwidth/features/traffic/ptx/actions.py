@@ -76,11 +76,12 @@ def move(here: Here) -> Sequence[Step]:
     if isinstance(source, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(source.items)}"
         reads = tuple(here.read(item, part) for item in source.items)
-        return _computed(here, _packer(DTYPES[kind]), reads, here.write(target, kind))
+        return _computed(here, partial(_pack, DTYPES[kind]), reads, here.write(target, kind))
     if isinstance(target, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(target.items)}"
         read = here.read(source, kind)
-        return _computed(here, _unpacker(DTYPES[part]), (read,), *(here.write(item, part) for item in target.items))
+        writes = (here.write(item, part) for item in target.items)
+        return _computed(here, partial(_unpack, DTYPES[part]), (read,), *writes)
     return _computed(here, _identity, (here.read(source, kind),), here.write(target, kind))
 
 
@@ -94,28 +95,17 @@ def _identity(a: Any) -> Any:
     return a
 
 
-def _packer(dtype: np.dtype[Any]) -> Callable[..., Any]:
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-
-    def pack(*parts: Any) -> Any:
-        bits = dtype.itemsize * 8 // len(parts)
-        word = parts[0].astype(unsigned)
-        for place, part in enumerate(parts[1:], 1):
-            word = word | (part.astype(unsigned) << unsigned.type(bits * place))
-        return word
-
-    return pack
+def _pack(dtype: np.dtype[Any], *parts: Any) -> Any:
+    unsigned, bits = np.dtype(f"u{dtype.itemsize}"), dtype.itemsize * 8 // len(parts)
+    word = parts[0].astype(unsigned)
+    for place, part in enumerate(parts[1:], 1):
+        word = word | (part.astype(unsigned) << unsigned.type(bits * place))
+    return word
 
 
-def _unpacker(part: np.dtype[Any]) -> Callable[..., Any]:
-    bits = part.itemsize * 8
-
-    def unpack(word: Any) -> Any:
-        bare = word.view(f"u{word.dtype.itemsize}")
-        count = word.dtype.itemsize // part.itemsize
-        return tuple((bare >> bare.dtype.type(bits * place)).astype(part) for place in range(count))
-
-    return unpack
+def _unpack(part: np.dtype[Any], word: Any) -> Any:
+    bare, count = word.view(f"u{word.dtype.itemsize}"), word.dtype.itemsize // part.itemsize
+    return tuple((bare >> bare.dtype.type(8 * part.itemsize * place)).astype(part) for place in range(count))
 
 
 def convert_address(here: Here) -> Sequence[Step]:
@@ -189,8 +179,7 @@ def warp_barrier(here: Here) -> Sequence[Step]:
 
 def policy(here: Here) -> Sequence[Step]:
     """Decode createpolicy: what it makes is a hint to caches, which this model has not."""
-    u64, zero = DTYPES["u64"], here.context.file.constant(0, DTYPES["u64"])
-    return _computed(here, _identity, (Read(zero, u64),), here.write(here.operands[0], "b64"))
+    return _computed(here, _identity, (here.constant(0, "u64"),), here.write(here.operands[0], "b64"))
 
 
 def between_lanes(here: Here) -> Sequence[Step]:
@@ -325,10 +314,10 @@ def asynchronous_copy(here: Here) -> Sequence[Step]:
         here.refuse()
     b32, file, placed = DTYPES["b32"], here.context.file, here.placed()
     site, guard, words = placed["site"], placed["guard"], [file.new() for _ in range(nbytes // 4)]
-    zero = Read(file.constant(0, b32), b32)
+    zero = here.constant(0)
     steps: list[Step] = [Compute(site=site, function=_identity, sources=(zero,), targets=(Write(w),)) for w in words]
     if read_bytes:
-        guard, step = _narrowed(here, site, guard, here.read(read_bytes[0], "u32"), _reads_all(nbytes))
+        guard, step = _narrowed(here, site, guard, here.read(read_bytes[0], "u32"), partial(_reads_all, nbytes))
         steps.append(step)
     read, offset = place_of(here, start)
     into = tuple(map(Write, words))
@@ -339,13 +328,10 @@ def asynchronous_copy(here: Here) -> Sequence[Step]:
     return [*steps, CopyStore(**placed, sources=(read, *(Read(word, b32) for word in words)), **access)]
 
 
-def _reads_all(nbytes: int) -> Callable[[Any], Any]:
-    def reads(size: Any) -> Any:
-        if ((size != 0) & (size != nbytes)).any():
-            raise NotOnThisDevice(f"cp.async reads some of its {nbytes} bytes, which the traffic device does not model")
-        return size != 0
-
-    return reads
+def _reads_all(nbytes: int, size: Any) -> Any:
+    if ((size != 0) & (size != nbytes)).any():
+        raise NotOnThisDevice(f"cp.async reads some of its {nbytes} bytes, which the traffic device does not model")
+    return size != 0
 
 
 def _narrowed(
@@ -390,7 +376,7 @@ def bulk_copy(here: Here) -> Sequence[Step]:
     copying = BulkCopy(**placed, sources=tuple(sources), writes=parts[0], reads=parts[1])
     if to_global:
         return [copying]
-    given_bytes = [_constant(here, 0), sources[2]]
+    given_bytes = [here.constant(0), sources[2]]
     return [copying, *_on_mbarrier(here, rest[0], given_bytes, [], operation="complete", orders=True, joins=True)]
 
 
@@ -400,10 +386,10 @@ def mbarrier(here: Here) -> Sequence[Step]:
     arrives = "arrival" in here.choice
     target = here.write(operands.pop(0), "b64") if arrives else None
     start, *given = operands
-    value = here.read(given[0], "u32") if given else _constant(here, 1)
+    value = here.read(given[0], "u32") if given else here.constant(1)
     if len(given) > 1 or (not given and not arrives and "inval" not in here.choice):
         here.refuse()
-    zero, one = _constant(here, 0), _constant(here, 1)
+    zero, one = here.constant(0), here.constant(1)
     if arrives:
         sources = [one, value] if "expect_tx" in here.choice else [value, zero]
     elif "expect_tx" in here.choice or "complete_tx" in here.choice:
@@ -433,12 +419,8 @@ def wait_for_mbarrier(here: Here) -> Sequence[Step]:
 def copies_join_mbarrier(here: Here) -> Sequence[Step]:
     """Decode cp.async.mbarrier.arrive: an arrival, which without .noinc the phase expects in addition."""
     (start,) = here.operands
-    sources = [_constant(here, int("noinc" in here.choice)), _constant(here, 0)]
+    sources = [here.constant(int("noinc" in here.choice)), here.constant(0)]
     return _on_mbarrier(here, start, sources, [], operation="update", orders=True, joins=True)
-
-
-def _constant(here: Here, value: int) -> Read:
-    return Read(here.context.file.constant(value, DTYPES["u32"]), DTYPES["u32"])
 
 
 def _on_mbarrier(
@@ -584,14 +566,13 @@ def place_of(here: Here, operand: Operand) -> tuple[Read, int]:
     """Return the register an address starts from, of 64 or (in shared memory) 32 bits, and the bytes to add."""
     if not isinstance(operand, Address):
         here.refuse()
-    u32, u64, file = DTYPES["u32"], DTYPES["u64"], here.context.file
     if isinstance(operand.base, int):
-        return Read(file.constant(operand.base + operand.offset, u64), u64), 0
-    found = here.scope.register(operand.base, file)
+        return here.constant(operand.base + operand.offset, "u64"), 0
+    found = here.scope.register(operand.base, here.context.file)
     if found is None:
-        return Read(file.constant(here.address(operand.base) + operand.offset, u64), u64), 0
+        return here.constant(here.address(operand.base) + operand.offset, "u64"), 0
     index, kind = found
-    return Read(index, u64 if DTYPES[kind].itemsize == 8 else u32), operand.offset
+    return Read(index, DTYPES["u64" if DTYPES[kind].itemsize == 8 else "u32"]), operand.offset
 
 
 ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,7 +30,6 @@ from pytest_bandwidth.features.traffic.ptx.parsing import (
     Number,
     Operand,
     Registers,
-    Statement,
     Targets,
     Variable,
     Vector,
@@ -180,7 +180,11 @@ class Scope:
         self.registers: dict[str, tuple[int, str]] = {}
         self._ranges: dict[str, tuple[int, str]] = {}
         labels = {s.name: f"{prefix}:{s.name}" for s in block.statements if isinstance(s, Label)}
-        tables = dict(_jump_tables(block.statements))
+        tables = {
+            label.name: targets.labels
+            for label, targets in pairwise(block.statements)
+            if isinstance(label, Label) and isinstance(targets, Targets)
+        }
         self.parameters: ChainMap[str, str] = parent.parameters.new_child() if parent else ChainMap()
         self.labels: ChainMap[str, str] = parent.labels.new_child(labels) if parent else ChainMap(labels)
         self.tables: ChainMap[str, tuple[str, ...]] = parent.tables.new_child(tables) if parent else ChainMap(tables)
@@ -204,14 +208,6 @@ class Scope:
                 return scope.registers[name]
             scope = scope.parent
         return None
-
-
-def _jump_tables(statements: Iterable[Statement]) -> Iterable[tuple[str, tuple[str, ...]]]:
-    previous: Statement | None = None
-    for statement in statements:
-        if isinstance(statement, Targets) and isinstance(previous, Label):
-            yield previous.name, statement.labels
-        previous = statement
 
 
 def element_bytes(ptx_type: str) -> int:
@@ -337,15 +333,15 @@ class Here:
                 self.refuse(f" of {operand.text}, a .{own} register")
             return Read(index, dtype, element_bytes(own) > dtype.itemsize, operand.negated)
         if operand.text == "WARP_SZ":
-            return Read(file.constant(WARP, dtype), dtype)
+            return self.constant(WARP, kind)
         if operand.text in GRID_REGISTERS:
             self.context.waits_for_grid = True
-            return Read(file.constant(GRID_REGISTERS[operand.text], dtype), dtype)
+            return self.constant(GRID_REGISTERS[operand.text], kind)
         if operand.text in SPECIALS:
             if dtype.itemsize > 4:
                 self.refuse(f" of {operand.text}, a .u32 register")
             return Read(file.special(operand.text), dtype, dtype.itemsize < 4)
-        return Read(file.constant(self.address(operand.text) + operand.offset, dtype), dtype)
+        return self.constant(self.address(operand.text) + operand.offset, kind)
 
     def address(self, name: str) -> int:
         """Return a variable's address as `mov` gives it: the place in its window for shared and local ones."""
@@ -357,6 +353,10 @@ class Here:
         if _PLAIN_REGISTER.fullmatch(name):
             self.refuse_undeclared("register", name)
         return self.refuse(f" of {name}")
+
+    def constant(self, value: int, kind: str = "u32") -> Read:
+        """Return a source that has the same value in all threads."""
+        return Read(self.context.file.constant(value, DTYPES[kind]), DTYPES[kind])
 
     def immediate(self, number: Number, kind: str) -> int:
         """Return the register of a constant: float bits as they are, integers wrapped to the type."""

@@ -88,10 +88,10 @@ class _Part(NamedTuple):
 def _parts(here: Here, operand: str, start: Operand, stride: Sequence[Operand], fragment: _Fragment) -> Iterator[_Part]:
     """Yield the accesses: two registers of C or D at once, a register, or part of one."""
     base, offset = place_of(here, start)
-    by_row, file, u32 = here.choice["rowcol"] == "row", here.context.file, DTYPES["u32"]
+    by_row, file = here.choice["rowcol"] == "row", here.context.file
     least = fragment.columns if by_row else fragment.rows
-    leading = here.read(stride[0], "u32") if stride else Read(file.constant(least, u32), u32)
-    lane = Read(file.special("%laneid"), u32)
+    leading = here.read(stride[0], "u32") if stride else here.constant(least)
+    lane = Read(file.special("%laneid"), DTYPES["u32"])
     along = by_row == fragment.by_row
     parts = 1 if along else fragment.per
     at_once = 2 if along and operand in ("c", "d") and fragment.per == 1 else 1
