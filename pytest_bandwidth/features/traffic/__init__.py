@@ -58,9 +58,15 @@ def pytest_bandwidth_sectors(
     """Execute a few blocks of each on the CPU. None where they cannot be counted: arrays of more than 1 GiB, a launch
     that takes more than seconds, what the traffic device does not model, or its extra is missing.
     """
-    then = _executed(old, launch, host_args, BLOCKS)
-    now = None if then is None else _executed(new, launch, host_args, BLOCKS)
-    return None if then is None or now is None else {"then": _sectors_of(then), "now": _sectors_of(now)}
+    found = {}
+    for name, text in (("then", old), ("now", new)):
+        execution = _executed(text, launch, host_args, BLOCKS)
+        if execution is None:
+            return None
+        counts = execution.counts  # of those that ran: a block's share
+        sectors = counts.loads.sectors + counts.stores.sectors + counts.atomics.sectors
+        found[name] = round(sectors / execution.blocks_run)
+    return found
 
 
 @hookimpl
@@ -76,44 +82,32 @@ def pytest_bandwidth_distinct_bytes(
     return {"read": execution.bytes_fetched, "written": execution.bytes_written}
 
 
-def _sectors_of(execution: Execution) -> int:
-    """Return loads', stores' and atomics' sectors, a block's share of all those that ran."""
-    counts = execution.counts
-    return round(sum(of.sectors for of in (counts.loads, counts.stores, counts.atomics)) / execution.blocks_run)
-
-
 def _executed(
     text: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]], blocks: int | None
 ) -> Execution | None:
     """Execute a launch by its PTX, or so many of its blocks; None where that cannot be done in a few seconds."""
+    from pytest_bandwidth.domain.code.stored_kernel import entry_of
     from pytest_bandwidth.domain.errors import BandwidthError
 
-    if sum(getattr(arg, "nbytes", 0) for arg in launch.args) > MAX_ARRAY_BYTES:
+    entry, target = entry_of(text), re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)
+    too_large = sum(getattr(arg, "nbytes", 0) for arg in launch.args) > MAX_ARRAY_BYTES
+    if too_large or entry is None or target is None:  # no kernel, or several
         return None
     try:
-        return _execution(text, launch, host_args(), blocks)
+        from pytest_bandwidth.features.traffic import ptx
+
+        return ptx.execute(
+            ptx.Program(ptx.PtxModule(text, nvrtc_version="", arch=target[1])),
+            entry.name,
+            launch.grid,
+            launch.block,
+            host_args(),
+            shared_bytes=launch.shared_bytes,
+            blocks=blocks,
+            max_seconds=MAX_SECONDS,
+        )
     except (BandwidthError, ImportError, MemoryError):
         return None
-
-
-def _execution(text: str, launch: Launch, args: tuple[Any, ...], blocks: int | None) -> Execution:
-    from pytest_bandwidth.domain.code.stored_kernel import entry_of
-    from pytest_bandwidth.domain.errors import KernelError
-    from pytest_bandwidth.features.traffic import ptx
-
-    entry, target = entry_of(text), re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)
-    if entry is None or target is None:
-        raise KernelError("its PTX holds no kernel, or several")
-    return ptx.execute(
-        ptx.Program(ptx.PtxModule(text, nvrtc_version="", arch=target[1])),
-        entry.name,
-        launch.grid,
-        launch.block,
-        args,
-        shared_bytes=launch.shared_bytes,
-        blocks=blocks,
-        max_seconds=MAX_SECONDS,
-    )
 
 
 def _open(architecture: str) -> Any:

@@ -310,10 +310,9 @@ class TrafficDevice(Device):
 
     def resources(self, launch: Launch) -> KernelResources | None:
         """Return what the compiler gave the launch's kernel, and the launch's shape and occupancy."""
-        known = launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
+        known, occupancy = self._given(launch)
         if known is None:
             return None
-        occupancy = self._occupancy(launch, known)
         return replace(
             known,
             occupancy=None if occupancy is None else occupancy.share,
@@ -440,17 +439,18 @@ class TrafficDevice(Device):
         """Stop a launch that takes longer than that, with a UsageError."""
         self._timeout = seconds
 
-    def _occupancy(self, launch: Launch, resources: KernelResources) -> Occupancy | None:
-        return occupancy_of(self._arch, resources, math.prod(launch.block), launch.shared_bytes)
+    def _given(self, launch: Launch) -> tuple[KernelResources | None, Occupancy | None]:
+        """Return what the compiler gave the launch's kernel, and how much of an SM that lets it fill, where known."""
+        resources = launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
+        if resources is None:
+            return None, None
+        return resources, occupancy_of(self._arch, resources, math.prod(launch.block), launch.shared_bytes)
 
     def _compiled_counts(self, launch: Launch) -> dict[str, int]:
         """Return the kernel's stack and the launch's resident warps, which a baseline keeps as counts."""
-        resources = launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
-        if resources is None:
-            return {}
-        occupancy = self._occupancy(launch, resources)
-        warps = {} if occupancy is None else {"resident_warps": occupancy.warps}
-        return {"local_bytes_per_thread": resources.local_bytes, **warps}
+        resources, occupancy = self._given(launch)
+        counts = {} if resources is None else {"local_bytes_per_thread": resources.local_bytes}
+        return counts if occupancy is None else {**counts, "resident_warps": occupancy.warps}
 
     def _still_unwritten(self) -> list[Any]:
         """Return the arrays from `empty` that still exist."""
@@ -460,8 +460,7 @@ class TrafficDevice(Device):
 
     def _execute(self, launch: Launch, blocks: int | None, progress: Progress, name: str | None = None) -> Execution:
         """Execute a launch, and note it where a callable is measured. name: of the kernel, in reports."""
-        resources = launch.kernel.resources
-        occupancy = None if resources is None else self._occupancy(launch, resources)
+        resources, occupancy = self._given(launch)
         if resources and occupancy and not occupancy.warps and occupancy.limited_by == "registers":
             threads = math.prod(launch.block)
             raise UsageError(

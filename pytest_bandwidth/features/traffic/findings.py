@@ -12,7 +12,7 @@ from pytest_bandwidth.devices.datasheets import datasheets
 from pytest_bandwidth.domain.measured.measurement import DETAIL, NOTE, UNTOUCHED, Finding
 from pytest_bandwidth.domain.traffic import Traffic, differ
 from pytest_bandwidth.domain.units import format_bytes
-from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, Counts, Execution
+from pytest_bandwidth.features.traffic.ptx.counts import Counts, Execution
 from pytest_bandwidth.frameworks.arrays import framework_of
 from pytest_bandwidth.frameworks.base import span_of
 
@@ -156,10 +156,9 @@ def by_line(execution: Execution) -> tuple[Finding, ...]:
     )
 
 
-def _access(counts: AccessCounts) -> dict[str, Any]:
-    names = ("accesses", "requests", "bytes_requested", "sectors", "sectors_per_request", "coalescing")
-    return {**{name: getattr(counts, name) for name in names}, "pattern": counts.describe()}
-
-
 def _accesses(counts: Counts) -> dict[str, Any]:
-    return {"loads": _access(counts.loads), "stores": _access(counts.stores), "atomics": _access(counts.atomics)}
+    names = ("accesses", "requests", "bytes_requested", "sectors", "sectors_per_request", "coalescing")
+    return {
+        kind: {**{name: getattr(of, name) for name in names}, "pattern": of.describe()}
+        for kind, of in (("loads", counts.loads), ("stores", counts.stores), ("atomics", counts.atomics))
+    }

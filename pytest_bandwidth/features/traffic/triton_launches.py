@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -28,16 +28,9 @@ from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes, n
 from pytest_bandwidth.frameworks.arrays import framework_of
 
 PROGRAMS_KEPT = 64
-_SCALARS: Mapping[str, type[np.generic]] = {
-    **{f"i{bits}": getattr(np, f"int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": getattr(np, f"uint{bits}") for bits in (8, 16, 32, 64)},
-    "i1": np.int8,
-    "u1": np.uint8,
-    "fp16": np.float16,
-    "fp32": np.float32,
-    "f32": np.float32,
-    "fp64": np.float64,
-}
+# NumPy's type of each of Triton's.
+_SCALARS = {"i1": "i1", "u1": "u1", "fp16": "f2", "fp32": "f4", "f32": "f4", "fp64": "f8"}
+_SCALARS |= {f"{letter}{bits}": f"{letter}{bits // 8}" for letter in "iu" for bits in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +180,7 @@ def _argument(value: Any, kind: str, label: str) -> Any:
             return np.uint16(np.float32(value).view(np.uint32) >> 16)
         if kind not in _SCALARS:
             raise NotOnThisDevice(f"{label} is of type {kind}, which is not modelled")
-        return _SCALARS[kind](value)
+        return np.dtype(_SCALARS[kind]).type(value)
     if isinstance(value, np.ndarray):
         return value
     tensor = getattr(value, "base", value)  # of what triton.reinterpret returned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,25 +23,13 @@ from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.features.traffic.ptx.program import Parameter
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """Hold a launch's arguments.
-
-    buffer: the parameter bytes. regions: one per allocation that an argument points into, the parameter buffer first.
-    """
-
-    buffer: Array
-    regions: tuple[Region, ...]
-
-    def value(self, offset: int, dtype: np.dtype[Any]) -> Array:
-        """Read a part of the parameters as a register's value, shape (1, 1)."""
-        return self.buffer[offset : offset + dtype.itemsize].view(dtype).reshape(1, 1).copy()
-
-
 def place_arguments(
     kernel: str, parameters: Sequence[Parameter], names: Sequence[str], arguments: Sequence[Any]
-) -> Arguments:
-    """Lay arguments into the parameter buffer. Raises UsageError for arguments that the kernel would misread."""
+) -> tuple[Region, ...]:
+    """Lay arguments into the parameter buffer. Raises UsageError for arguments that the kernel would misread.
+
+    Return that buffer and one region per allocation that an argument points into.
+    """
     if len(arguments) != len(parameters):
         raise UsageError(
             f"kernel {kernel} takes {len(parameters)} arguments ({', '.join(names)}), found {len(arguments)}"
@@ -58,8 +46,7 @@ def place_arguments(
         else:
             value = _scalar(argument, label, parameter)
         buffer[parameter.offset : parameter.offset + parameter.size] = value
-    parameter_region = Region("the parameters", "param", PARAM_REGION, buffer[None, :], writable=False)
-    return Arguments(buffer, (parameter_region, *regions.values()))
+    return Region("the parameters", "param", PARAM_REGION, buffer[None, :], writable=False), *regions.values()
 
 
 def _goes_by_value(argument: Any, parameter: Parameter) -> bool:

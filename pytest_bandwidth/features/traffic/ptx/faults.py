@@ -10,7 +10,7 @@ A value that happens to equal the pattern is 2⁻¹²⁸ likely.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -164,25 +164,27 @@ def fill_untouched(array: Array) -> None:
     """Fill an array that owns its memory, of any dtype, with the pattern that stands for "never written"."""
     if array.base is not None:
         raise UsageError("fill_untouched: found a view, expected an array that owns its memory; copy it first")
-    data, _ = flat_bytes(array)
-    for start in range(0, data.size, _CHUNK_WORDS * 8):
-        piece = data[start : start + _CHUNK_WORDS * 8]
-        piece[:] = _pattern(start // 8, -(-piece.size // 8)).view(np.uint8)[: piece.size]
+    for part, pattern in _with_pattern(array):
+        part[:] = pattern
 
 
 def untouched(array: Array) -> Array:
     """Tell per byte of the array's allocation whether it still shows the pattern, in pieces of 16: bool of (bytes,)."""
+    same = [np.zeros(0, np.bool_)]
+    for part, pattern in _with_pattern(array):
+        equal = part == pattern
+        pieces, rest = np.split(equal, [equal.size // _PIECE * _PIECE])
+        same.append(np.repeat(pieces.reshape(-1, _PIECE).all(axis=1), _PIECE))
+        same.append(np.full(rest.size, rest.size >= 4 and rest.all()))
+    return np.concatenate(same)
+
+
+def _with_pattern(array: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield an array's allocation part by part, as bytes, with those of the pattern."""
     data, _ = flat_bytes(array)
-    same = np.zeros(data.size, np.bool_)
     for start in range(0, data.size, _CHUNK_WORDS * 8):
-        piece = data[start : start + _CHUNK_WORDS * 8]
-        expected = _pattern(start // 8, -(-piece.size // 8)).view(np.uint8)[: piece.size]
-        equal = piece == expected
-        whole = equal.size // _PIECE * _PIECE
-        pieces = equal[:whole].reshape(-1, _PIECE).all(axis=1)
-        same[start : start + whole] = np.repeat(pieces, _PIECE)
-        same[start + whole : start + equal.size] = equal[whole:].all() if equal.size - whole >= 4 else False
-    return same
+        part = data[start : start + _CHUNK_WORDS * 8]
+        yield part, _pattern(start // 8, -(-part.size // 8)).view(np.uint8)[: part.size]
 
 
 def _pattern(first_word: int, words: int) -> Array:

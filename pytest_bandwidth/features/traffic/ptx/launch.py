@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
-from pytest_bandwidth.features.traffic.ptx.arguments import Arguments, place_arguments
+from pytest_bandwidth.features.traffic.ptx.arguments import place_arguments
 from pytest_bandwidth.features.traffic.ptx.cluster_memory import ClusterMemory
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.decode import Program
@@ -85,10 +85,8 @@ def execute(
     """
     kernel = program.kernel(kernel_name)
     extents = _Extents(_three(grid, "grid"), _three(block, "block"))
-    _check(kernel, extents, shared_bytes, program.compiled.arch)
-    if blocks is None:
-        _check_size(kernel, extents, max_thread_instructions)
     compiled = program.compiled
+    _check(kernel, extents, shared_bytes, compiled.arch, max_thread_instructions if blocks is None else None)
     names = compiled.parameters or tuple(
         one.name for one in source_parameters(compiled.source, kernel.name, len(kernel.parameters))
     )
@@ -121,18 +119,22 @@ class _Run:
         kernel: Kernel,
         extents: _Extents,
         shared_bytes: int,
-        arguments: Arguments,
+        arguments: tuple[Region, ...],
         uninitialised: Sequence[Array],
         tally: Tally,
     ) -> None:
         self._program, self._kernel, self._extents = program, kernel, extents
         self._shared_bytes = shared_bytes
-        self._regions = {region.number: region for region in (*program.variables, *arguments.regions)}
+        self._regions = {region.number: region for region in (*program.variables, *arguments)}
         if kernel.waits_for_grid:
             workspace = np.zeros((1, GRID_WORKSPACE_BYTES), np.uint8)
             self._regions[GRID_REGION] = Region("the grid's barrier", "global", GRID_REGION, workspace)
-        self._arguments = {index: arguments.value(*place) for index, place in kernel.arguments.items()}
-        self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
+        parameters, *arrays = arguments
+        self._arguments = {
+            index: parameters.data[:, offset : offset + dtype.itemsize].view(dtype).copy()
+            for index, (offset, dtype) in kernel.arguments.items()
+        }
+        self._arrays = tuple(arrays)
         self._faults = FaultLog(kernel.sites)
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
         self._order = Clocks() if kernel.asynchronous else HappensBefore()
@@ -309,7 +311,8 @@ def _three(extents: Sequence[int], what: str) -> Dim:
     return x, y, z
 
 
-def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> None:
+def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str, most_threads: int | None) -> None:
+    """Refuse what CUDA would, and a whole grid that the limit of instructions would stop in any case."""
     for what, found, most in (("grid", extents.grid, MAX_GRID), ("block", extents.block, MAX_BLOCK)):
         if any(not 1 <= have <= limit for have, limit in zip(found, most, strict=True)):
             raise UsageError(f"{what} is {found}, expected 1 to {most} along each axis")
@@ -354,13 +357,10 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
             f"expected 0 to {most_shared} on {arch}"
         )
 
-
-def _check_size(kernel: Kernel, extents: _Extents, limit: int) -> None:
-    """Refuse a whole grid that the limit would stop in any case, before anything is executed."""
     threads = extents.blocks * extents.threads
-    if threads > limit:
+    if most_threads is not None and threads > most_threads:
         raise UsageError(
-            f"kernel {kernel.name} is launched with {threads:.3g} threads, more than the {limit:.3g} "
+            f"kernel {kernel.name} is launched with {threads:.3g} threads, more than the {most_threads:.3g} "
             "thread-instructions that this device executes; use a smaller size there, or run a sample of its blocks"
         )
 

@@ -30,23 +30,12 @@ _TUPLE: Any = types.Tuple  # Numba types little of itself
 U8, I32, I64, U64, BOOL = types.uint8, types.int32, types.int64, types.uint64, types.boolean
 
 
-def given(kind: Any) -> Any:
-    """Type a plane that is only read; NumPy's broadcasts are read-only, and any layout will do."""
-    return types.Array(kind, 2, "A", readonly=True)
-
-
-def plane(kind: Any) -> Any:
-    return types.Array(kind, 2, "A")
-
-
-def memory(kind: Any) -> Any:
-    """Type memory that users own: its start may suit no element wider than theirs."""
-    return types.Array(kind, 2, "A", aligned=False)
-
-
-def seen(kind: Any) -> Any:
-    """Type memory that users own and that is only read."""
-    return types.Array(kind, 2, "A", readonly=True, aligned=False)
+# Planes over lanes; `given` is only read, as NumPy's broadcasts are. Memory that users own may start where no element
+# wider than theirs does; `seen` is only read.
+plane: Any = functools.partial(types.Array, ndim=2, layout="A")
+given = functools.partial(plane, readonly=True)
+memory = functools.partial(plane, aligned=False)
+seen = functools.partial(memory, readonly=True)
 
 
 def row(kind: Any) -> Any:

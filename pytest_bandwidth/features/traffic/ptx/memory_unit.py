@@ -76,7 +76,10 @@ class MemoryUnit:
             return self._load(step, address, lanes)
         if isinstance(step, Store):
             return self._store(step, address, operands, lanes)
-        return (self._atomic if isinstance(step, Atomic) else self._barrier)(step, address, operands, lanes)
+        if isinstance(step, Atomic):
+            return self._atomic(step, address, operands, lanes)
+        assert isinstance(step, BarrierStep)
+        return self._barrier(step, address, operands, lanes)
 
     def _load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
         """Return one array per element of the access, of the smallest shape that holds it;

@@ -41,7 +41,7 @@ def _generate_fma(_typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # Numba types little of itself; these names are used as it documents them.
 _fma: Any = intrinsic(_generate_fma)
-_inline: Any = numba.njit(inline="always")
+_inline: Callable[[Callable[..., Any]], Any] = numba.njit(inline="always")
 _ufunc = functools.partial(compiled, by=numba.vectorize)
 f32, f64, i64 = types.float32, types.float64, types.int64
 
