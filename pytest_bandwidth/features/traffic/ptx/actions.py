@@ -13,47 +13,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.features.traffic.ptx import matrices
+from pytest_bandwidth.features.traffic.ptx import matrices, memory, program
 from pytest_bandwidth.features.traffic.ptx.lanes import EXCHANGES
-from pytest_bandwidth.features.traffic.ptx.memory import (
-    FIRST_VARIABLE_REGION,
-    LOCAL_REGION,
-    REGION_SHIFT,
-    SHARED_REGION,
-    WINDOWS,
-)
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, SETS, chosen
 from pytest_bandwidth.features.traffic.ptx.operands import Here
 from pytest_bandwidth.features.traffic.ptx.parsing import Address, Name, Operand, Vector
-from pytest_bandwidth.features.traffic.ptx.program import (
-    Arrive,
-    Atomic,
-    Barrier,
-    BarrierStep,
-    Branch,
-    BulkCopy,
-    BulkPart,
-    Clock,
-    Compute,
-    CopyGroup,
-    CopyStore,
-    Exit,
-    Fence,
-    GroupProduct,
-    Guard,
-    Load,
-    Nothing,
-    Read,
-    Space,
-    Step,
-    Store,
-    WarpBarrier,
-    WarpStep,
-    Write,
-)
 
 # By the opcode's modifier: all that follows ``::`` is of one memory here.
-SPACES = {name: cast("Space", name.partition("::")[0]) for name in SETS["space"]}
+SPACES = {name: cast("program.Space", name.partition("::")[0]) for name in SETS["space"]}
 
 
 # The bits of a clock's register, and the first of them.
@@ -64,7 +31,7 @@ _CLOCKS = {
 }
 
 
-def move(here: Here) -> Sequence[Step]:
+def move(here: Here) -> Sequence[program.Step]:
     """Decode mov: a copy; with a vector on one side, packs or unpacks it."""
     target, source = here.operands
     kind = here.choice["mtype"]
@@ -72,7 +39,7 @@ def move(here: Here) -> Sequence[Step]:
         bits, shift = _CLOCKS[source.text]
         if DTYPES[kind].itemsize * 8 != bits:
             here.refuse(f" of {source.text}, a .u{bits} register")
-        return [Clock(**here.placed(), targets=(here.write(target, kind),), shift=shift, dtype=DTYPES[kind])]
+        return [program.Clock(**here.placed(), targets=(here.write(target, kind),), shift=shift, dtype=DTYPES[kind])]
     if isinstance(source, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(source.items)}"
         reads = tuple(here.read(item, part) for item in source.items)
@@ -86,9 +53,9 @@ def move(here: Here) -> Sequence[Step]:
 
 
 def _computed(
-    here: Here, function: Callable[..., Any], sources: tuple[Read, ...], *targets: Write | None
-) -> list[Step]:
-    return [Compute(**here.placed(), function=function, sources=sources, targets=targets)]
+    here: Here, function: Callable[..., Any], sources: tuple[program.Read, ...], *targets: program.Write | None
+) -> list[program.Step]:
+    return [program.Compute(**here.placed(), function=function, sources=sources, targets=targets)]
 
 
 def _identity(a: Any) -> Any:
@@ -108,10 +75,10 @@ def _unpack(part: np.dtype[Any], word: Any) -> Any:
     return tuple((bare >> bare.dtype.type(8 * part.itemsize * place)).astype(part) for place in range(count))
 
 
-def convert_address(here: Here) -> Sequence[Step]:
+def convert_address(here: Here) -> Sequence[program.Step]:
     """Decode cvta: global, const and param addresses are generic already; shared and local ones lie in a window."""
     target, source = here.operands
-    base = WINDOWS.get(SPACES[here.choice["holding"]], 0)
+    base = memory.WINDOWS.get(SPACES[here.choice["holding"]], 0)
     shift = np.full((1, 1), base, np.uint64)
     function: Callable[..., Any] = _identity
     if base:
@@ -119,34 +86,34 @@ def convert_address(here: Here) -> Sequence[Step]:
     return _computed(here, function, (here.read(source, "u64"),), here.write(target, "u64"))
 
 
-def address_is_in_space(here: Here) -> Sequence[Step]:
+def address_is_in_space(here: Here) -> Sequence[program.Step]:
     target, source = here.operands
     space = SPACES[here.choice["window"]]
-    regions = {"shared": SHARED_REGION, "local": LOCAL_REGION}
+    regions = {"shared": memory.SHARED_REGION, "local": memory.LOCAL_REGION}
 
     def within(address: Any) -> Any:
-        region = address >> np.uint64(REGION_SHIFT)
-        return region == regions[space] if space in regions else region >= FIRST_VARIABLE_REGION
+        region = address >> np.uint64(memory.REGION_SHIFT)
+        return region == regions[space] if space in regions else region >= memory.FIRST_VARIABLE_REGION
 
     return _computed(here, within, (here.read(source, "u64"),), here.write(target, "pred"))
 
 
-def branch(here: Here) -> Sequence[Step]:
+def branch(here: Here) -> Sequence[program.Step]:
     (target,) = here.operands
     if not isinstance(target, Name):
         here.refuse()
-    return [Branch(**here.placed(), labels=(here.label(target.text),))]
+    return [program.Branch(**here.placed(), labels=(here.label(target.text),))]
 
 
-def branch_by_index(here: Here) -> Sequence[Step]:
+def branch_by_index(here: Here) -> Sequence[program.Step]:
     index, table = here.operands
     names = here.scope.tables.get(table.text) if isinstance(table, Name) else None
     if not names or here.instruction.guard:
         here.refuse()
-    return [Branch(**here.placed(), sources=(here.read(index, "u32"),), labels=tuple(map(here.label, names)))]
+    return [program.Branch(**here.placed(), sources=(here.read(index, "u32"),), labels=tuple(map(here.label, names)))]
 
 
-def barrier(here: Here) -> Sequence[Step]:
+def barrier(here: Here) -> Sequence[program.Step]:
     """Decode bar.sync and bar.red. With a count of threads it is one for part of the block."""
     operands = list(here.operands)
     reduction, targets, predicate = "", [], []
@@ -155,34 +122,34 @@ def barrier(here: Here) -> Sequence[Step]:
         targets = [here.write(operands.pop(0), here.match.results[0])]
         predicate = [here.read(operands.pop(), "pred")]
     elif len(operands) == 2 and not here.instruction.guard:
-        return [Barrier(site=here.site(), is_named=True, sources=_number_and_count(here))]
+        return [program.Barrier(site=here.site(), is_named=True, sources=_number_and_count(here))]
     if len(operands) != 1 or here.instruction.guard:
         here.refuse()
-    return [Barrier(site=here.site(), reduction=reduction, targets=tuple(targets), sources=tuple(predicate))]
+    return [program.Barrier(site=here.site(), reduction=reduction, targets=tuple(targets), sources=tuple(predicate))]
 
 
-def _number_and_count(here: Here) -> tuple[Read, ...]:
+def _number_and_count(here: Here) -> tuple[program.Read, ...]:
     number, count = here.operands
     return here.read(number, "u32"), here.read(count, "u32")
 
 
-def cluster_barrier(here: Here) -> Sequence[Step]:
+def cluster_barrier(here: Here) -> Sequence[program.Step]:
     """Decode barrier.cluster.wait; whether all its threads have arrived is not looked at."""
     if here.instruction.guard:
         here.refuse()
-    return [Barrier(site=here.site(), cluster=True)]
+    return [program.Barrier(site=here.site(), cluster=True)]
 
 
-def warp_barrier(here: Here) -> Sequence[Step]:
-    return [WarpBarrier(**here.placed(), sources=(here.read(here.operands[0], "b32"),))]
+def warp_barrier(here: Here) -> Sequence[program.Step]:
+    return [program.WarpBarrier(**here.placed(), sources=(here.read(here.operands[0], "b32"),))]
 
 
-def policy(here: Here) -> Sequence[Step]:
+def policy(here: Here) -> Sequence[program.Step]:
     """Decode createpolicy: what it makes is a hint to caches, which this model has not."""
     return _computed(here, _identity, (here.constant(0, "u64"),), here.write(here.operands[0], "b64"))
 
 
-def between_lanes(here: Here) -> Sequence[Step]:
+def between_lanes(here: Here) -> Sequence[program.Step]:
     """Decode shuffles, votes and their like."""
     target, *operands = here.operands
     if not isinstance(target, Name):
@@ -190,7 +157,7 @@ def between_lanes(here: Here) -> Sequence[Step]:
     names = [Name(target.text)] + ([Name(target.second)] if target.second else [])
     mode = chosen(here.choice, "shmode", "votemode", "redop", "bitop")
     return [
-        WarpStep(
+        program.WarpStep(
             **here.placed(),
             sources=tuple(here.read(o, kind) for o, kind in zip(operands, here.match.sources, strict=True)),
             targets=tuple(here.write(n, kind) for n, kind in zip(names, here.match.results, strict=False)),
@@ -222,7 +189,7 @@ def _unhinted(here: Here) -> Sequence[Operand]:
     return here.operands[:-1] if "L2::cache_hint" in here.choice else here.operands
 
 
-def load(here: Here) -> Sequence[Step]:
+def load(here: Here) -> Sequence[program.Step]:
     target, address = _unhinted(here)
     kind = here.choice["memory"]
     items = target.items if isinstance(target, Vector) else (target,)
@@ -232,16 +199,18 @@ def load(here: Here) -> Sequence[Step]:
         if named is not None:
             return named
     read, offset = place_of(here, address)
-    return [Load(**here.placed(), sources=(read,), targets=writes, **access_of(here, kind, len(items), offset))]
+    return [program.Load(**here.placed(), sources=(read,), targets=writes, **access_of(here, kind, len(items), offset))]
 
 
-def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Write | None]) -> Sequence[Step] | None:
+def _load_parameter(
+    here: Here, address: Address, kind: str, writes: Sequence[program.Write | None]
+) -> Sequence[program.Step] | None:
     """Copy from the registers of a named parameter; None where its address is computed."""
     base, dtype = str(address.base), DTYPES[kind]
     slot, parameter = here.scope.parameters.get(base), here.context.parameters.get(base)
     if slot is None and parameter is None:
         return None
-    steps: list[Step] = []
+    steps: list[program.Step] = []
     for place, write in enumerate(writes):
         offset = address.offset + place * dtype.itemsize
         if slot is not None:
@@ -250,11 +219,11 @@ def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Wr
             index = here.context.file.argument(parameter.offset + offset, dtype)
         else:
             here.refuse()
-        steps += _computed(here, _identity, (Read(index, dtype),), write)
+        steps += _computed(here, _identity, (program.Read(index, dtype),), write)
     return steps
 
 
-def store(here: Here) -> Sequence[Step]:
+def store(here: Here) -> Sequence[program.Step]:
     address, value = _unhinted(here)
     kind = here.choice["memory"]
     items = value.items if isinstance(value, Vector) else (value,)
@@ -262,21 +231,23 @@ def store(here: Here) -> Sequence[Step]:
     if SPACES.get(chosen(here.choice, "stspace")) == "param":
         return _store_parameter(here, address, kind, values)
     read, offset = place_of(here, address)
-    return [Store(**here.placed(), sources=(read, *values), **access_of(here, kind, len(items), offset))]
+    return [program.Store(**here.placed(), sources=(read, *values), **access_of(here, kind, len(items), offset))]
 
 
-def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[Read]) -> Sequence[Step]:
+def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[program.Read]) -> Sequence[program.Step]:
     slot = here.scope.parameters.get(str(address.base)) if isinstance(address, Address) else None
     if slot is None or not isinstance(address, Address):
         here.refuse()
     size = DTYPES[kind].itemsize
-    steps: list[Step] = []
+    steps: list[program.Step] = []
     for place, value in enumerate(values):
-        steps += _computed(here, _identity, (value,), Write(here.slot(slot, address.offset + place * size, kind)))
+        steps += _computed(
+            here, _identity, (value,), program.Write(here.slot(slot, address.offset + place * size, kind))
+        )
     return steps
 
 
-def atomic(here: Here) -> Sequence[Step]:
+def atomic(here: Here) -> Sequence[program.Step]:
     """Decode atom, with a result, and red, without; on sm_90 and later also for vectors."""
     operands = list(_unhinted(here))
     kind = chosen(here.choice, "attype", "redtype")
@@ -292,7 +263,7 @@ def atomic(here: Here) -> Sequence[Step]:
     count = int(here.choice["vec"][1:]) if "vec" in here.choice else 1
     read, offset = place_of(here, address)
     return [
-        Atomic(
+        program.Atomic(
             **here.placed(),
             sources=(read, *(here.read(item, kind) for item in items)),
             targets=tuple(here.write(item, kind) for item in results),
@@ -303,7 +274,7 @@ def atomic(here: Here) -> Sequence[Step]:
     ]
 
 
-def asynchronous_copy(here: Here) -> Sequence[Step]:
+def asynchronous_copy(here: Here) -> Sequence[program.Step]:
     """Decode cp.async: a load from global memory and a store to shared memory.
 
     Its optional last operand says how many bytes are read: all of them, or none, and zeros are stored.
@@ -315,17 +286,19 @@ def asynchronous_copy(here: Here) -> Sequence[Step]:
     b32, file, placed = DTYPES["b32"], here.context.file, here.placed()
     site, guard, words = placed["site"], placed["guard"], [file.new() for _ in range(nbytes // 4)]
     zero = here.constant(0)
-    steps: list[Step] = [Compute(site=site, function=_identity, sources=(zero,), targets=(Write(w),)) for w in words]
+    steps: list[program.Step] = [
+        program.Compute(site=site, function=_identity, sources=(zero,), targets=(program.Write(w),)) for w in words
+    ]
     if read_bytes:
         guard, step = _narrowed(here, site, guard, here.read(read_bytes[0], "u32"), partial(_reads_all, nbytes))
         steps.append(step)
     read, offset = place_of(here, start)
-    into = tuple(map(Write, words))
+    into = tuple(map(program.Write, words))
     held = access_of(here, "b32", len(words), offset, "global")
-    steps.append(Load(site=site, guard=guard, sources=(read,), targets=into, **held))
+    steps.append(program.Load(site=site, guard=guard, sources=(read,), targets=into, **held))
     read, offset = place_of(here, to)
     access = access_of(here, "b32", len(words), offset, "shared")
-    return [*steps, CopyStore(**placed, sources=(read, *(Read(word, b32) for word in words)), **access)]
+    return [*steps, program.CopyStore(**placed, sources=(read, *(program.Read(word, b32) for word in words)), **access)]
 
 
 def _reads_all(nbytes: int, size: Any) -> Any:
@@ -335,31 +308,33 @@ def _reads_all(nbytes: int, size: Any) -> Any:
 
 
 def _narrowed(
-    here: Here, site: int, guard: Guard | None, source: Read, holds: Callable[[Any], Any]
-) -> tuple[Guard, Step]:
+    here: Here, site: int, guard: program.Guard | None, source: program.Read, holds: Callable[[Any], Any]
+) -> tuple[program.Guard, program.Step]:
     """Return a guard that holds where `guard` does and `holds` is true of the source, and the step that computes it."""
     both, sources = here.context.file.new(), [source]
     if guard is not None:
-        sources.append(Read(guard.register, DTYPES["pred"], False, guard.negated))
+        sources.append(program.Read(guard.register, DTYPES["pred"], False, guard.negated))
 
     def function(value: Any, held: Any = True) -> Any:
         return holds(value) & held
 
-    return Guard(both, False), Compute(site=site, function=function, sources=tuple(sources), targets=(Write(both),))
+    return program.Guard(both, False), program.Compute(
+        site=site, function=function, sources=tuple(sources), targets=(program.Write(both),)
+    )
 
 
-def copy_group(here: Here) -> Sequence[Step]:
+def copy_group(here: Here) -> Sequence[program.Step]:
     """Decode cp.async.commit_group, wait_group N and wait_all, and those of cp.async.bulk."""
     bulk = "bulk" in here.choice
     if here.match.form.meaning == "copies committed":
-        return [CopyGroup(**here.placed(), commits=True, bulk=bulk)]
+        return [program.CopyGroup(**here.placed(), commits=True, bulk=bulk)]
     groups = [getattr(operand, "value", None) for operand in here.operands]
     if len(groups) != ("wait_group" in here.choice) or not all(isinstance(n, int) for n in groups):
         here.refuse()
-    return [CopyGroup(**here.placed(), commits=False, left=groups[0] if groups else None, bulk=bulk)]
+    return [program.CopyGroup(**here.placed(), commits=False, left=groups[0] if groups else None, bulk=bulk)]
 
 
-def bulk_copy(here: Here) -> Sequence[Step]:
+def bulk_copy(here: Here) -> Sequence[program.Step]:
     """Decode cp.async.bulk: to shared memory, which an mbarrier tells of, or to global memory, in a group."""
     to_global = "bulk_group" in here.choice
     to, start, size, *rest = here.operands
@@ -367,20 +342,20 @@ def bulk_copy(here: Here) -> Sequence[Step]:
     if len(rest) != given:
         here.refuse()
     placed, sources, parts = here.placed(), [], []
-    spaces: tuple[Space, Space] = ("global", "shared") if to_global else ("shared", "global")
+    spaces: tuple[program.Space, program.Space] = ("global", "shared") if to_global else ("shared", "global")
     for operand, space in zip((to, start), spaces, strict=True):
         read, offset = place_of(here, operand)
         sources.append(read)
-        parts.append(BulkPart(site=placed["site"], **access_of(here, "b32", 0, offset, space)))
+        parts.append(program.BulkPart(site=placed["site"], **access_of(here, "b32", 0, offset, space)))
     sources.append(here.read(size, "u32"))
-    copying = BulkCopy(**placed, sources=tuple(sources), writes=parts[0], reads=parts[1])
+    copying = program.BulkCopy(**placed, sources=tuple(sources), writes=parts[0], reads=parts[1])
     if to_global:
         return [copying]
     given_bytes = [here.constant(0), sources[2]]
     return [copying, *_on_mbarrier(here, rest[0], given_bytes, [], operation="complete", orders=True, joins=True)]
 
 
-def mbarrier(here: Here) -> Sequence[Step]:
+def mbarrier(here: Here) -> Sequence[program.Step]:
     """Decode what inits, invalidates and updates an mbarrier, which is given before the last operand, if any."""
     operands = list(here.operands)
     arrives = "arrival" in here.choice
@@ -408,7 +383,7 @@ def mbarrier(here: Here) -> Sequence[Step]:
     )
 
 
-def wait_for_mbarrier(here: Here) -> Sequence[Step]:
+def wait_for_mbarrier(here: Here) -> Sequence[program.Step]:
     """Decode test_wait and try_wait, which here does not wait: kernels repeat it."""
     target, start, value, *_ = here.operands
     source, ended = here.read(value, here.match.sources[0]), here.write(target, "pred")
@@ -416,7 +391,7 @@ def wait_for_mbarrier(here: Here) -> Sequence[Step]:
     return _on_mbarrier(here, start, [source], [ended], operation="test", orders=orders, parity=parity)
 
 
-def copies_join_mbarrier(here: Here) -> Sequence[Step]:
+def copies_join_mbarrier(here: Here) -> Sequence[program.Step]:
     """Decode cp.async.mbarrier.arrive: an arrival, which without .noinc the phase expects in addition."""
     (start,) = here.operands
     sources = [here.constant(int("noinc" in here.choice)), here.constant(0)]
@@ -424,36 +399,42 @@ def copies_join_mbarrier(here: Here) -> Sequence[Step]:
 
 
 def _on_mbarrier(
-    here: Here, start: Operand, sources: Sequence[Read], targets: Sequence[Write | None], **how: Any
-) -> Sequence[Step]:
+    here: Here, start: Operand, sources: Sequence[program.Read], targets: Sequence[program.Write | None], **how: Any
+) -> Sequence[program.Step]:
     read, offset = place_of(here, start)
-    space: Space | None = "shared" if chosen(here.choice, "shmem", "mspace", "bulkto") else None
+    space: program.Space | None = "shared" if chosen(here.choice, "shmem", "mspace", "bulkto") else None
     access = access_of(here, "b64", 1, offset, space) | {"ordered": how["operation"] == "test"}
-    return [BarrierStep(**here.placed(), sources=(read, *sources), targets=tuple(targets), **access, **how)]
+    return [program.BarrierStep(**here.placed(), sources=(read, *sources), targets=tuple(targets), **access, **how)]
 
 
-def matrix_load(here: Here) -> Sequence[Step]:
+def matrix_load(here: Here) -> Sequence[program.Step]:
     """Decode ldmatrix: each lane reads a row of 16 bytes, then the lanes of a warp exchange them."""
     target, start = here.operands
     rows = _rows_of_matrices(here, start, target)
-    load = Load(**rows.placed, sources=(rows.address,), targets=tuple(map(Write, rows.words)), **rows.access)
+    load = program.Load(
+        **rows.placed, sources=(rows.address,), targets=tuple(map(program.Write, rows.words)), **rows.access
+    )
     function = partial(matrices.distributed, len(rows.registers), "trans" in here.choice)
-    sources = tuple(Read(word, DTYPES["b32"]) for word in rows.words)
+    sources = tuple(program.Read(word, DTYPES["b32"]) for word in rows.words)
     targets = tuple(here.write(register, "b32") for register in rows.registers)
-    spread = WarpStep(**here.placed(), sources=sources, targets=targets, name="ldmatrix", mode="", function=function)
+    spread = program.WarpStep(
+        **here.placed(), sources=sources, targets=targets, name="ldmatrix", mode="", function=function
+    )
     return [*rows.guarding, load, spread]
 
 
-def matrix_store(here: Here) -> Sequence[Step]:
+def matrix_store(here: Here) -> Sequence[program.Step]:
     """Decode stmatrix: the lanes of a warp exchange, then each stores a row of 16 bytes."""
     start, value = here.operands
     rows = _rows_of_matrices(here, start, value)
     function = partial(matrices.collected, "trans" in here.choice)
     sources = tuple(here.read(register, "b32") for register in rows.registers)
-    targets = tuple(map(Write, rows.words))
-    gathered = WarpStep(**here.placed(), sources=sources, targets=targets, name="stmatrix", mode="", function=function)
-    words = (Read(word, DTYPES["b32"]) for word in rows.words)
-    return [gathered, *rows.guarding, Store(**rows.placed, sources=(rows.address, *words), **rows.access)]
+    targets = tuple(map(program.Write, rows.words))
+    gathered = program.WarpStep(
+        **here.placed(), sources=sources, targets=targets, name="stmatrix", mode="", function=function
+    )
+    words = (program.Read(word, DTYPES["b32"]) for word in rows.words)
+    return [gathered, *rows.guarding, program.Store(**rows.placed, sources=(rows.address, *words), **rows.access)]
 
 
 class _Rows(NamedTuple):
@@ -464,8 +445,8 @@ class _Rows(NamedTuple):
     """
 
     placed: dict[str, Any]
-    guarding: list[Step]
-    address: Read
+    guarding: list[program.Step]
+    address: program.Read
     access: dict[str, Any]
     registers: tuple[Operand, ...]
     words: list[int]
@@ -476,9 +457,9 @@ def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
     registers = held.items if isinstance(held, Vector) else (held,)
     if len(registers) != count:
         here.refuse()
-    guarding: list[Step] = []
+    guarding: list[program.Step] = []
     if count < 4:
-        lane = Read(here.context.file.special("%laneid"), DTYPES["u32"])
+        lane = program.Read(here.context.file.special("%laneid"), DTYPES["u32"])
         first = partial(operator.gt, np.uint32(8 * count))
         placed["guard"], step = _narrowed(here, placed["site"], placed["guard"], lane, first)
         guarding.append(step)
@@ -487,7 +468,7 @@ def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
     return _Rows(placed, guarding, address, access_of(here, "b32", 4, offset, "shared"), registers, words)
 
 
-def matrix_product(here: Here) -> Sequence[Step]:
+def matrix_product(here: Here) -> Sequence[program.Step]:
     """Decode mma.sync of 16 × 8 results, or of 8 × 8 whole numbers."""
     depth, left, right = matrices.depth_of(here.choice["mshape"]), here.choice["mleft"], here.choice["mright"]
     result, eight = here.choice["mresult"], here.choice["mshape"].startswith("m8")
@@ -504,11 +485,13 @@ def matrix_product(here: Here) -> Sequence[Step]:
     targets = tuple(here.write(one, kind) for one in held[0])
     computed = matrices.product_of_eight_rows if eight else matrices.product
     function = partial(computed, depth, left, right, "saturated" if saturates else result)
-    step = WarpStep(**here.placed(), sources=tuple(given), targets=targets, name="mma", mode="", function=function)
+    step = program.WarpStep(
+        **here.placed(), sources=tuple(given), targets=targets, name="mma", mode="", function=function
+    )
     return [step]
 
 
-def group_product(here: Here) -> Sequence[Step]:
+def group_product(here: Here) -> Sequence[program.Step]:
     """Decode wgmma.mma_async. It is done at once: its wait for the result changes nothing here."""
     left, right, result = (here.choice[name] for name in ("mleft", "mright", "mresult"))
     columns, depth = (int(part) for part in here.choice["gshape"].removeprefix("m64n").split("k"))
@@ -530,7 +513,7 @@ def group_product(here: Here) -> Sequence[Step]:
     sums = tuple(here.read(one, kind) for one in registers)
     turned = [False, *map(bool, signs[2:])][-2:] if len(signs) > 2 else [False, False]
     return [
-        GroupProduct(
+        program.GroupProduct(
             **here.placed(),
             sources=(here.read(adds, "pred"), *sums, *given, here.read(b, "u64")),
             targets=tuple(here.write(one, kind) for one in registers),
@@ -544,7 +527,7 @@ def group_product(here: Here) -> Sequence[Step]:
     ]
 
 
-def access_of(here: Here, kind: str, count: int, offset: int, space: Space | None = None) -> dict[str, Any]:
+def access_of(here: Here, kind: str, count: int, offset: int, space: program.Space | None = None) -> dict[str, Any]:
     dtype = DTYPES[kind]
     named = "global" if here.match.form.base == "ldu" else chosen(here.choice, "space", "stspace", "aspace", "wspace")
     space = space or SPACES.get(named, "generic")
@@ -562,7 +545,7 @@ def access_of(here: Here, kind: str, count: int, offset: int, space: Space | Non
     }
 
 
-def place_of(here: Here, operand: Operand) -> tuple[Read, int]:
+def place_of(here: Here, operand: Operand) -> tuple[program.Read, int]:
     """Return the register an address starts from, of 64 or (in shared memory) 32 bits, and the bytes to add."""
     if not isinstance(operand, Address):
         here.refuse()
@@ -572,25 +555,25 @@ def place_of(here: Here, operand: Operand) -> tuple[Read, int]:
     if found is None:
         return here.constant(here.address(operand.base) + operand.offset, "u64"), 0
     index, kind = found
-    return Read(index, DTYPES["u64" if DTYPES[kind].itemsize == 8 else "u32"]), operand.offset
+    return program.Read(index, DTYPES["u64" if DTYPES[kind].itemsize == 8 else "u32"]), operand.offset
 
 
-ACTIONS: dict[str, Callable[[Here], Sequence[Step]]] = {
+ACTIONS: dict[str, Callable[[Here], Sequence[program.Step]]] = {
     "move": move,
     "convert address": convert_address,
     "address is in space": address_is_in_space,
     "branch": branch,
     "branch by index": branch_by_index,
-    "exit": lambda here: [Exit(**here.placed())],
-    "trap": lambda here: [Exit(**here.placed(), trap=True)],
+    "exit": lambda here: [program.Exit(**here.placed())],
+    "trap": lambda here: [program.Exit(**here.placed(), trap=True)],
     **dict.fromkeys(("block barrier", "counting barrier", "voting barrier"), barrier),
-    "arrival": lambda here: [Arrive(**here.placed(), sources=_number_and_count(here))],
+    "arrival": lambda here: [program.Arrive(**here.placed(), sources=_number_and_count(here))],
     "cluster barrier": cluster_barrier,
     "warp barrier": warp_barrier,
-    "fence": lambda here: [Fence(**here.placed())],
+    "fence": lambda here: [program.Fence(**here.placed())],
     **dict.fromkeys(EXCHANGES, between_lanes),
     "policy": policy,
-    "nothing": lambda here: [Nothing(**here.placed())],
+    "nothing": lambda here: [program.Nothing(**here.placed())],
     "asynchronous copy": asynchronous_copy,
     **dict.fromkeys(("copies committed", "copies awaited"), copy_group),
     "bulk copy": bulk_copy,

@@ -10,22 +10,15 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.features.traffic.ptx import memory
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
-from pytest_bandwidth.features.traffic.ptx.memory import (
-    FIRST_ARRAY_REGION,
-    PARAM_REGION,
-    Region,
-    View,
-    flat_bytes,
-    region_base,
-)
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.features.traffic.ptx.program import Parameter
 
 
 def place_arguments(
     kernel: str, parameters: Sequence[Parameter], names: Sequence[str], arguments: Sequence[Any]
-) -> tuple[Region, ...]:
+) -> tuple[memory.Region, ...]:
     """Lay arguments into the parameter buffer. Raises UsageError for arguments that the kernel would misread.
 
     Return that buffer and one region per allocation that an argument points into.
@@ -36,7 +29,7 @@ def place_arguments(
         )
     size = max((p.offset + p.size for p in parameters), default=0)
     buffer = np.zeros(-(-max(size, 1) // 16) * 16, np.uint8)
-    regions: dict[int, Region] = {}
+    regions: dict[int, memory.Region] = {}
     for number, (parameter, name, argument) in enumerate(zip(parameters, names, arguments, strict=True)):
         label = f"argument {number + 1} ({name}) of kernel {kernel}"
         if _goes_by_value(argument, parameter):
@@ -46,7 +39,9 @@ def place_arguments(
         else:
             value = _scalar(argument, label, parameter)
         buffer[parameter.offset : parameter.offset + parameter.size] = value
-    return Region("the parameters", "param", PARAM_REGION, buffer[None, :], writable=False), *regions.values()
+    return memory.Region(
+        "the parameters", "param", memory.PARAM_REGION, buffer[None, :], writable=False
+    ), *regions.values()
 
 
 def _goes_by_value(argument: Any, parameter: Parameter) -> bool:
@@ -61,7 +56,7 @@ def _is_pointer(parameter: Parameter) -> bool:
 
 
 def _pointer(
-    array: Array, number: int, name: str, label: str, parameter: Parameter, regions: dict[int, Region]
+    array: Array, number: int, name: str, label: str, parameter: Parameter, regions: dict[int, memory.Region]
 ) -> Array:
     if not _is_pointer(parameter):
         raise UsageError(
@@ -71,17 +66,19 @@ def _pointer(
         raise UsageError(f"{label} is an array of Python objects, expected numbers; give it a numeric dtype")
     if array.size and (not array.flags.aligned or not array.dtype.isnative):
         raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU holds; copy it first")
-    data, start = flat_bytes(array)
+    data, start = memory.flat_bytes(array)
     key = int(data.__array_interface__["data"][0])
     low, high = _byte_bounds(array)
-    view = View(name, (number,), low - key, high - low)
+    view = memory.View(name, (number,), low - key, high - low)
     known = regions.get(key)
     if known is None:
-        place = FIRST_ARRAY_REGION + len(regions)
-        regions[key] = Region(name, "global", place, data[None, :], writable=array.flags.writeable, views=(view,))
+        place = memory.FIRST_ARRAY_REGION + len(regions)
+        regions[key] = memory.Region(
+            name, "global", place, data[None, :], writable=array.flags.writeable, views=(view,)
+        )
     else:
         regions[key] = replace(known, views=_with(known.views, view), writable=known.writable or array.flags.writeable)
-    return np.array([region_base(regions[key].number) + start], np.uint64).view(np.uint8)
+    return np.array([memory.region_base(regions[key].number) + start], np.uint64).view(np.uint8)
 
 
 def _byte_bounds(array: Array) -> tuple[int, int]:
@@ -91,7 +88,7 @@ def _byte_bounds(array: Array) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _with(views: tuple[View, ...], view: View) -> tuple[View, ...]:
+def _with(views: tuple[memory.View, ...], view: memory.View) -> tuple[memory.View, ...]:
     """Add a view; an array that is passed twice stays one view with two arguments."""
     for place, known in enumerate(views):
         if (known.start, known.nbytes) == (view.start, view.nbytes):

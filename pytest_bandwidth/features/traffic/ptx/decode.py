@@ -23,6 +23,7 @@ import numpy as np
 
 from pytest_bandwidth.domain.code.kernel_signature import lacks_initialiser, source_name
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
+from pytest_bandwidth.features.traffic.ptx import parsing, program
 from pytest_bandwidth.features.traffic.ptx.actions import ACTIONS
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Dim
 from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind, region_base
@@ -37,45 +38,6 @@ from pytest_bandwidth.features.traffic.ptx.operands import (
     element_bytes,
     layout_of,
     parameters_of,
-)
-from pytest_bandwidth.features.traffic.ptx.parsing import (
-    Block,
-    Function,
-    Group,
-    Instruction,
-    Label,
-    Location,
-    Module,
-    Name,
-    Number,
-    Registers,
-    Variable,
-    parse_ptx,
-)
-from pytest_bandwidth.features.traffic.ptx.program import (
-    Arrive,
-    Atomic,
-    Barrier,
-    BarrierStep,
-    BasicBlock,
-    Branch,
-    BulkCopy,
-    Compute,
-    Exit,
-    Kernel,
-    Load,
-    Memory,
-    Nothing,
-    Parameter,
-    Print,
-    Read,
-    Site,
-    Step,
-    Symbol,
-    WarpBarrier,
-    WarpStep,
-    Write,
-    readable_name,
 )
 from pytest_bandwidth.features.traffic.ptx.wmma import WMMA
 
@@ -95,15 +57,17 @@ class Program:
     def __init__(self, compiled: PtxModule) -> None:
         self.compiled = compiled
         with _naming(compiled.file):
-            self._module = parse_ptx(compiled.ptx)
+            self._module = parsing.parse_ptx(compiled.ptx)
         self._functions = {f.name: f for f in self._module.functions if f.is_entry and f.is_defined}
-        self.kernels: Mapping[str, tuple[Parameter, ...]] = {n: parameters_of(f) for n, f in self._functions.items()}
+        self.kernels: Mapping[str, tuple[program.Parameter, ...]] = {
+            n: parameters_of(f) for n, f in self._functions.items()
+        }
         self.variables = self._fresh_variables()
         self._symbols = {
-            name: Symbol(name, region_base(region.number), region.nbytes)
+            name: program.Symbol(name, region_base(region.number), region.nbytes)
             for name, region in zip((v.name for v in _placed(self._module.variables)), self.variables, strict=True)
         }
-        self._decoded: dict[str, Kernel] = {}
+        self._decoded: dict[str, program.Kernel] = {}
 
     def reset(self) -> None:
         """Give the variables the values that they had when it was loaded."""
@@ -146,7 +110,7 @@ class Program:
         hint = f"; a template needs its arguments, as in {name}<float>" if is_written and not alike else ""
         raise KernelError(f"{self.compiled.filename} has {found} named {name!r}; it has: {known}{hint}")
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> program.Kernel:
         """Decode a kernel. Raises KernelError for unknown names, NotOnThisDevice for opcodes that are not modelled."""
         resolved = self.resolve(name)
         if resolved not in self._decoded:
@@ -168,11 +132,11 @@ def _naming(file: str) -> Iterator[None]:
         raise KernelError(f"{file}: {said}" if file else said) from None
 
 
-def _placed(variables: tuple[Variable, ...]) -> list[Variable]:
+def _placed(variables: tuple[parsing.Variable, ...]) -> list[parsing.Variable]:
     return [variable for variable in variables if variable.space in ("global", "const")]
 
 
-def _regions(variables: tuple[Variable, ...], source: str) -> list[Region]:
+def _regions(variables: tuple[parsing.Variable, ...], source: str) -> list[Region]:
     regions = []
     for number, variable in enumerate(_placed(variables), FIRST_VARIABLE_REGION):
         size = element_bytes(variable.type) * (variable.count or 0)
@@ -183,20 +147,20 @@ def _regions(variables: tuple[Variable, ...], source: str) -> list[Region]:
         values = _initial_bytes(variable)
         data[0, : len(values)] = values
         kind: RegionKind = "const" if variable.space == "const" else "global"
-        name = readable_name(variable.name)
+        name = program.readable_name(variable.name)
         is_set = kind == "global" or bool(variable.initial) or not lacks_initialiser(source, name)
         regions.append(Region(name, kind, number, data[:, :size], writable=kind == "global", is_set=is_set))
     return regions
 
 
-def _initial_bytes(variable: Variable) -> Array:
+def _initial_bytes(variable: parsing.Variable) -> Array:
     dtype = DTYPES[variable.type]
     if any(isinstance(value, str) for value in variable.initial):
         raise NotOnThisDevice(f"variable {variable.name} holds an address, which the traffic device does not model")
     unsigned = np.dtype(f"u{dtype.itemsize}")
     out = np.zeros(len(variable.initial), unsigned)
     for place, item in enumerate(variable.initial):
-        assert isinstance(item, Number)
+        assert isinstance(item, parsing.Number)
         value: Any = item.value
         if isinstance(value, float):
             out[place] = np.array(value, dtype).view(unsigned)
@@ -209,8 +173,12 @@ def _initial_bytes(variable: Variable) -> Array:
 
 
 def decode(
-    module: Module, function: Function, symbols: Mapping[str, Symbol], filename: str, foreign_folder: str | None = None
-) -> Kernel:
+    module: parsing.Module,
+    function: parsing.Function,
+    symbols: Mapping[str, program.Symbol],
+    filename: str,
+    foreign_folder: str | None = None,
+) -> program.Kernel:
     """Decode a kernel. Raises NotOnThisDevice, naming the opcode and its line, for what the table does not hold."""
     return _Decoder(module, function, symbols, filename.rsplit("/", 1)[-1], foreign_folder).kernel()
 
@@ -220,9 +188,9 @@ class _Decoder:
 
     def __init__(
         self,
-        module: Module,
-        function: Function,
-        symbols: Mapping[str, Symbol],
+        module: parsing.Module,
+        function: parsing.Function,
+        symbols: Mapping[str, program.Symbol],
         main_file: str,
         foreign_folder: str | None,
     ) -> None:
@@ -245,21 +213,21 @@ class _Decoder:
         if foreign_folder is not None:
             self._own |= {n for n, path in module.files.items() if not path.startswith(foreign_folder)}
         self._inlined: dict[tuple[int, int], tuple[int, int]] = {}
-        self._items: list[Step | Label] = []
+        self._items: list[program.Step | parsing.Label] = []
         self._instances = 0
         self._calls: list[tuple[str, str | None]] = [(function.name, None)]
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> program.Kernel:
         if not self._function.is_defined:
             raise KernelError(f"kernel {self._function.name} is declared, but its body is not in this module")
         self._block(self._function.body, None)
-        self._items.append(Exit(site=self._context.site("exit", 0)))
+        self._items.append(program.Exit(site=self._context.site("exit", 0)))
         tuning = self._function.tuning
         exact = tuning.get("reqntid")
         limit = tuning.get("maxntid") or exact
         file = self._context.file
         blocks = basic_blocks(self._items)
-        return Kernel(
+        return program.Kernel(
             name=self._function.name,
             parameters=tuple(self._context.parameters.values()),
             sites=tuple(self._context.sites),
@@ -278,30 +246,30 @@ class _Decoder:
             waits_for_grid=self._context.waits_for_grid,
             cluster=_axes(tuning.get("reqnctapercluster", ())),
             before_wait=_before_wait(blocks, self._context.sites),
-            asynchronous=any(isinstance(item, BarrierStep | BulkCopy) for item in self._items),
+            asynchronous=any(isinstance(item, program.BarrierStep | program.BulkCopy) for item in self._items),
         )
 
     def _number(self) -> int:
         self._instances += 1
         return self._instances
 
-    def _block(self, block: Block, parent: Scope | None) -> None:
+    def _block(self, block: parsing.Block, parent: Scope | None) -> None:
         scope = Scope(block, parent, f"block{self._number()}")
         for statement in block.statements:
-            if isinstance(statement, Instruction):
+            if isinstance(statement, parsing.Instruction):
                 self._instruction(statement, scope)
-            elif isinstance(statement, Location):
+            elif isinstance(statement, parsing.Location):
                 self._context.location = self._source_line(statement)
-            elif isinstance(statement, Label):
-                self._items.append(Label(scope.labels[statement.name]))
-            elif isinstance(statement, Registers):
+            elif isinstance(statement, parsing.Label):
+                self._items.append(parsing.Label(scope.labels[statement.name]))
+            elif isinstance(statement, parsing.Registers):
                 scope.declare(statement, self._context.file)
-            elif isinstance(statement, Block):
+            elif isinstance(statement, parsing.Block):
                 self._block(statement, scope)
-            elif isinstance(statement, Variable) and statement.space == "param":
+            elif isinstance(statement, parsing.Variable) and statement.space == "param":
                 scope.parameters[statement.name] = f"param{self._number()}"
 
-    def _source_line(self, location: Location) -> tuple[str, int]:
+    def _source_line(self, location: parsing.Location) -> tuple[str, int]:
         """Return the line of the user's files: where a header's or library's function was inlined, if it was, through
         any depth.
         """
@@ -319,7 +287,7 @@ class _Decoder:
     def _file_name(self, number: int) -> str:
         return self._main_file if number == self._main else self._files.get(number, self._main_file).rsplit("/", 1)[-1]
 
-    def _instruction(self, instruction: Instruction, scope: Scope) -> None:
+    def _instruction(self, instruction: parsing.Instruction, scope: Scope) -> None:
         if len(self._items) > MAX_STEPS:
             name = self._function.name
             raise NotOnThisDevice(f"kernel {name} has more than {MAX_STEPS} instructions once its calls are inlined")
@@ -343,28 +311,28 @@ class _Decoder:
     # Calls: the callee's statements take the call's place; its parameters become registers.
 
     def _call(self, here: Here) -> None:
-        groups = [operand for operand in here.operands if isinstance(operand, Group)]
-        target = next((operand.text for operand in here.operands if isinstance(operand, Name)), "")
+        groups = [operand for operand in here.operands if isinstance(operand, parsing.Group)]
+        target = next((operand.text for operand in here.operands if isinstance(operand, parsing.Name)), "")
         if target == "__assertfail":  # what assert() calls where its condition does not hold
-            self._items.append(Exit(**here.placed(), trap=True))
+            self._items.append(program.Exit(**here.placed(), trap=True))
             return
         if target == "vprintf":  # what printf() calls
-            self._items.append(Print(**here.placed()))
+            self._items.append(program.Print(**here.placed()))
             return
         callee = self._functions.get(target)
         if callee is None or here.instruction.guard:
             here.refuse(f" of {target}")
         if any(name == target for name, _ in self._calls):
             here.refuse(f" of {target}, which is recursive")
-        self._items.append(Nothing(site=here.site()))
-        returned = groups[0] if callee.returned else Group(())
-        passed = groups[-1] if callee.parameters else Group(())
+        self._items.append(program.Nothing(site=here.site()))
+        returned = groups[0] if callee.returned else parsing.Group(())
+        passed = groups[-1] if callee.parameters else parsing.Group(())
         end, location = f"return{self._number()}", self._context.location
-        outer = Scope(Block(()), None, end)
+        outer = Scope(parsing.Block(()), None, end)
         for formal, actual in zip(
             (*callee.returned, *callee.parameters), (*returned.items, *passed.items), strict=True
         ):
-            slot = here.scope.parameters.get(actual.text) if isinstance(actual, Name) else None
+            slot = here.scope.parameters.get(actual.text) if isinstance(actual, parsing.Name) else None
             if slot is None:
                 here.refuse(f" of {target}")
             outer.parameters[formal.name] = slot
@@ -372,13 +340,13 @@ class _Decoder:
         self._block(callee.body, outer)
         self._calls.pop()
         self._context.location = location
-        self._items.append(Label(end))
+        self._items.append(parsing.Label(end))
 
     def _return(self, here: Here) -> None:
         """Jump behind the call in an inlined function, out of the kernel otherwise."""
         label = self._calls[-1][1]
         placed = here.placed()
-        self._items.append(Exit(**placed) if label is None else Branch(**placed, labels=(label,)))
+        self._items.append(program.Exit(**placed) if label is None else program.Branch(**placed, labels=(label,)))
 
 
 def _axes(sizes: tuple[int, ...]) -> Dim:
@@ -386,30 +354,30 @@ def _axes(sizes: tuple[int, ...]) -> Dim:
     return x, y, z
 
 
-def _computation(here: Here) -> Compute:
+def _computation(here: Here) -> program.Compute:
     match, meaning = here.match, here.match.form.meaning
     assert callable(meaning)
     first, *operands = here.operands
     names = [first]
-    if isinstance(first, Name) and first.second is not None:
-        names = [Name(first.text), Name(first.second)]
+    if isinstance(first, parsing.Name) and first.second is not None:
+        names = [parsing.Name(first.text), parsing.Name(first.second)]
     targets = [here.write(name, kind) for name, kind in zip(names, match.results, strict=False)]
     if "cc" in match.results:
-        targets.append(Write(here.context.carry))
+        targets.append(program.Write(here.context.carry))
     kinds = [kind for kind in match.sources if kind != "cc"]
     if len(operands) > len(kinds) or (len(operands) < len(kinds) and not kinds[len(operands)].endswith("?")):
         here.refuse()
     reads = [here.read(operand, kind.rstrip("?")) for operand, kind in zip(operands, kinds, strict=False)]
     if "cc" in match.sources:
-        reads.append(Read(here.context.carry, DTYPES["cc"]))
+        reads.append(program.Read(here.context.carry, DTYPES["cc"]))
     choice = {**match.choice, "pair": "q"} if len(names) == 2 else match.choice
-    return Compute(**here.placed(), function=meaning(choice), sources=tuple(reads), targets=tuple(targets))
+    return program.Compute(**here.placed(), function=meaning(choice), sources=tuple(reads), targets=tuple(targets))
 
 
 # ---- basic blocks, their order, and what is live in them ------------------------------------------------------------
 
 
-def _before_wait(blocks: Sequence[BasicBlock], sites: Sequence[Site]) -> tuple[int, ...]:
+def _before_wait(blocks: Sequence[program.BasicBlock], sites: Sequence[program.Site]) -> tuple[int, ...]:
     """Return the sites of accesses to global memory that a thread may reach before the wait for the kernel launched
     before; () for a kernel without such a wait.
     """
@@ -424,14 +392,14 @@ def _before_wait(blocks: Sequence[BasicBlock], sites: Sequence[Site]) -> tuple[i
         for step in blocks[number].steps:
             if step.site in waits:
                 break
-            if isinstance(step, Memory) and step.space in ("global", "generic"):
+            if isinstance(step, program.Memory) and step.space in ("global", "generic"):
                 found.add(step.site)
         else:
             pending += [n for n in (*blocks[number].branch, blocks[number].following) if n is not None]
     return tuple(sorted(found))
 
 
-def basic_blocks(items: Iterable[Step | Label]) -> tuple[BasicBlock, ...]:
+def basic_blocks(items: Iterable[program.Step | parsing.Label]) -> tuple[program.BasicBlock, ...]:
     blocks = _cut(items)
     successors = [(*block.branch, *(() if block.following is None else (block.following,))) for block in blocks]
     order = _ordered(range(len(blocks)), {number: set(targets) for number, targets in enumerate(successors)}, 0)
@@ -451,17 +419,17 @@ def basic_blocks(items: Iterable[Step | Label]) -> tuple[BasicBlock, ...]:
     )
 
 
-def _cut(items: Iterable[Step | Label]) -> list[BasicBlock]:
+def _cut(items: Iterable[program.Step | parsing.Label]) -> list[program.BasicBlock]:
     """Cut blocks at jumps, exits and barriers, and before labels."""
-    bodies: list[tuple[list[Step], Step | None]] = [([], None)]
+    bodies: list[tuple[list[program.Step], program.Step | None]] = [([], None)]
     places: dict[str, int] = {}
     for item in items:
         steps, end = bodies[-1]
-        if isinstance(item, Label):
+        if isinstance(item, parsing.Label):
             if steps or end is not None:
                 bodies.append(([], None))
             places[item.name] = len(bodies) - 1
-        elif isinstance(item, Branch | Exit | Barrier):
+        elif isinstance(item, program.Branch | program.Exit | program.Barrier):
             if end is not None:
                 bodies.append(([], None))
             bodies[-1] = (bodies[-1][0], item)
@@ -470,27 +438,29 @@ def _cut(items: Iterable[Step | Label]) -> list[BasicBlock]:
             steps.append(item)
     blocks = []
     for number, (steps, end) in enumerate(bodies):
-        branch = tuple(places[label] for label in end.labels) if isinstance(end, Branch) else ()
-        leaves = end is not None and not isinstance(end, Barrier) and end.guard is None
+        branch = tuple(places[label] for label in end.labels) if isinstance(end, program.Branch) else ()
+        leaves = end is not None and not isinstance(end, program.Barrier) and end.guard is None
         following = None if leaves or number + 1 == len(bodies) else number + 1
-        blocks.append(BasicBlock(tuple(steps), end, branch, following))
+        blocks.append(program.BasicBlock(tuple(steps), end, branch, following))
     return blocks
 
 
-def _polls(step: Step) -> bool:
-    if isinstance(step, BarrierStep):
+def _polls(step: program.Step) -> bool:
+    if isinstance(step, program.BarrierStep):
         return step.operation == "test"
-    return step.fresh if isinstance(step, Load) else isinstance(step, Atomic) and bool(step.targets)
+    return step.fresh if isinstance(step, program.Load) else isinstance(step, program.Atomic) and bool(step.targets)
 
 
-def _meets(step: Step) -> bool:
-    if isinstance(step, WarpStep):
+def _meets(step: program.Step) -> bool:
+    if isinstance(step, program.WarpStep):
         return step.name != "active mask"
-    return step.is_named if isinstance(step, Barrier) else isinstance(step, WarpBarrier | Arrive)
+    return (
+        step.is_named if isinstance(step, program.Barrier) else isinstance(step, program.WarpBarrier | program.Arrive)
+    )
 
 
-def _is_shuffle(step: Step) -> bool:
-    return isinstance(step, WarpStep) and step.name == "shuffle"
+def _is_shuffle(step: program.Step) -> bool:
+    return isinstance(step, program.WarpStep) and step.name == "shuffle"
 
 
 def _needed(uses: Sequence[tuple[int, int]], successors: Sequence[Sequence[int]]) -> list[int]:
@@ -513,7 +483,7 @@ def _needed(uses: Sequence[tuple[int, int]], successors: Sequence[Sequence[int]]
     return needed
 
 
-def _uses(block: BasicBlock) -> tuple[int, int]:
+def _uses(block: program.BasicBlock) -> tuple[int, int]:
     read = written = 0
     for step in block.all_steps:
         used = 0

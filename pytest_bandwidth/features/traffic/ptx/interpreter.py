@@ -17,37 +17,13 @@ import numpy as np
 
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.features.traffic.ptx import program
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, Mask, exchange, spread, warps_with
 from pytest_bandwidth.features.traffic.ptx.mbarrier_words import lacking
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.participation import Participation
-from pytest_bandwidth.features.traffic.ptx.program import (
-    Arrive,
-    Atomic,
-    Barrier,
-    BasicBlock,
-    Branch,
-    BulkCopy,
-    Clock,
-    Compute,
-    CopyGroup,
-    Exit,
-    Fence,
-    GroupProduct,
-    Guard,
-    Kernel,
-    Load,
-    Memory,
-    Print,
-    Read,
-    Step,
-    Store,
-    WarpBarrier,
-    WarpStep,
-    Write,
-)
 from pytest_bandwidth.features.traffic.ptx.races import HappensBefore
 
 # A step of few threads takes as long as one of some hundred, and counts as one against the limit: a kernel whose blocks
@@ -66,7 +42,7 @@ class Registers:
     They are never changed in place, so a copy is the same array, and batches share constants.
     """
 
-    def __init__(self, kernel: Kernel, geometry: Geometry, arguments: dict[int, Array]) -> None:
+    def __init__(self, kernel: program.Kernel, geometry: Geometry, arguments: dict[int, Array]) -> None:
         self._values: list[Array | None] = [None] * kernel.register_count
         for index, array in (*kernel.constants.items(), *arguments.items()):
             self._values[index] = array
@@ -86,7 +62,7 @@ class Registers:
         """Return what a register holds, of whatever type; None where it was never written."""
         return self._values[register]
 
-    def read(self, source: Read) -> Array:
+    def read(self, source: program.Read) -> Array:
         value = self._values[source.register]
         if value is None:  # never written: compilers leave that to values nobody needs
             return np.zeros((1, 1), source.dtype)
@@ -96,7 +72,7 @@ class Registers:
             value = value.view(source.dtype)
         return ~value if source.negated else value
 
-    def write(self, target: Write | None, value: Array, lanes: Array, guarded: bool) -> None:
+    def write(self, target: program.Write | None, value: Array, lanes: Array, guarded: bool) -> None:
         """Give `lanes` the value; others keep theirs where it may still be read, or where the write is `guarded`."""
         if target is None:
             return
@@ -109,14 +85,14 @@ class Registers:
                 value = np.where(lanes, value, old.view(value.dtype))
         self._values[register] = value
 
-    def predicate(self, guard: Guard) -> Array:
+    def predicate(self, guard: program.Guard) -> Array:
         """Tell where a guard holds."""
         value = self._values[guard.register]
         if value is None:
             value = np.zeros((1, 1), np.bool_)
         return ~value if guard.negated else value
 
-    def guarded(self, guard: Guard | None, lanes: Array) -> Array:
+    def guarded(self, guard: program.Guard | None, lanes: Array) -> Array:
         """Return the lanes for which the guard holds."""
         return lanes if guard is None else lanes & self.predicate(guard)
 
@@ -128,7 +104,7 @@ class Tally:
     printed: the sites where a thread called printf().
     """
 
-    def __init__(self, kernel: Kernel, limit: int, seconds: float = math.inf) -> None:
+    def __init__(self, kernel: program.Kernel, limit: int, seconds: float = math.inf) -> None:
         self.threads = 0
         self.warps = 0
         self.printed: set[int] = set()
@@ -139,7 +115,7 @@ class Tally:
         self._seconds = seconds
         self._end = clock.monotonic() + seconds
 
-    def add(self, block: BasicBlock, mask: Mask) -> None:
+    def add(self, block: program.BasicBlock, mask: Mask) -> None:
         steps = len(block.steps) + (block.end is not None)
         self.threads += steps * mask.threads
         self.warps += steps * mask.warps
@@ -155,7 +131,7 @@ class Tally:
         self._executed += 1
         return self._executed * CLOCKS_PER_INSTRUCTION
 
-    def _stop(self, block: BasicBlock, found: str, bound: str) -> NoReturn:
+    def _stop(self, block: program.BasicBlock, found: str, bound: str) -> NoReturn:
         sites = [self._kernel.sites[step.site] for step in block.all_steps]
         at = next((f", now at {site.file}:{site.line}" for site in sites if site.line), "")
         raise UsageError(
@@ -222,7 +198,7 @@ def _alike(before: dict[int, Mask] | None, now: dict[int, Mask]) -> bool:
 class BatchInterpreter:
     """Run one batch: its registers, its groups, its barriers. arguments: the registers of parameters."""
 
-    kernel: Kernel
+    kernel: program.Kernel
     geometry: Geometry
     memory: MemoryUnit
     order: HappensBefore
@@ -321,14 +297,14 @@ class BatchInterpreter:
         following = self.kernel.blocks[number].following
         return number if following is None else following
 
-    def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
+    def _run_block(self, block: program.BasicBlock, number: int, mask: Mask) -> None:
         self.tally.add(block, mask)
         self._polled |= block.polls
         undefined = self._participation.undefined
         for step in block.steps:
             if undefined and step.guard is not None:
                 self._participation.use((step.guard,), mask.lanes, step.site)
-            if isinstance(step, Compute):
+            if isinstance(step, program.Compute):
                 self._compute(step, mask.lanes)
             else:
                 self._act(step, self._registers.guarded(step.guard, mask.lanes))
@@ -336,7 +312,7 @@ class BatchInterpreter:
 
     # Steps
 
-    def _compute(self, step: Compute, lanes: Array) -> None:
+    def _compute(self, step: program.Compute, lanes: Array) -> None:
         sources = [self._registers.read(source) for source in step.sources]
         result = step.function(*sources)
         guarded = step.guard is not None
@@ -350,66 +326,68 @@ class BatchInterpreter:
         for target, part in zip(step.targets, result, strict=False):
             self._registers.write(target, part, lanes, guarded)
 
-    def _act(self, step: Step, lanes: Array) -> None:
+    def _act(self, step: program.Step, lanes: Array) -> None:
         """Access memory, exchange values or order accesses, for the lanes that the step's guard leaves."""
         sources = tuple(self._registers.read(source) for source in step.sources)
         self._participation.act(step, sources, lanes)
         results: Iterable[Array] = ()
-        if isinstance(step, Memory) and (step.fresh or isinstance(step, Atomic)):
+        if isinstance(step, program.Memory) and (step.fresh or isinstance(step, program.Atomic)):
             self._synchronise(step, lanes)
-        if isinstance(step, GroupProduct):
+        if isinstance(step, program.GroupProduct):
             results = self.memory.group_product(step, sources, lanes)
-        elif isinstance(step, Memory):
-            undefined = self._participation.stored(step, sources[0], lanes) if isinstance(step, Store) else ()
+        elif isinstance(step, program.Memory):
+            undefined = self._participation.stored(step, sources[0], lanes) if isinstance(step, program.Store) else ()
             results = self.memory.access(step, sources[0], (*sources[1:], *undefined), lanes)
-        elif isinstance(step, WarpStep):
+        elif isinstance(step, program.WarpStep):
             results = exchange(step.function, sources, lanes, self._shape)
-        elif isinstance(step, WarpBarrier):
+        elif isinstance(step, program.WarpBarrier):
             self.order.warp_barrier(lanes)
-        elif isinstance(step, Fence):
+        elif isinstance(step, program.Fence):
             self.order.fence(lanes)
-        elif isinstance(step, Arrive):
+        elif isinstance(step, program.Arrive):
             self._named.arrive(sources[0], sources[1], lanes & self.geometry.present)
-        elif isinstance(step, Clock):
+        elif isinstance(step, program.Clock):
             results = (np.full((1, 1), self.tally.clock() >> step.shift).astype(step.dtype),)
-        elif isinstance(step, CopyGroup):
+        elif isinstance(step, program.CopyGroup):
             copies = self.memory.bulk_stores if step.bulk else self.memory.copies
             if copies is not None and step.commits:
                 copies.commit(lanes)
             elif copies is not None:
                 copies.wait(lanes, step.left)
-        elif isinstance(step, BulkCopy):
+        elif isinstance(step, program.BulkCopy):
             self.memory.bulk_copy(step, sources[0], sources[1], sources[2], lanes)
-        elif isinstance(step, Print) and lanes.any():
+        elif isinstance(step, program.Print) and lanes.any():
             self.tally.printed.add(step.site)
         if self.initialisation.unwritten:
             self._participation.load(step, self.initialisation.take_unwritten())
         for target, result in zip(step.targets, results, strict=False):
             self._registers.write(target, result, lanes, step.guard is not None)
 
-    def _synchronise(self, step: Memory, lanes: Array) -> None:
-        if lanes.any() and (step.space != "shared" or isinstance(step, Atomic)):
+    def _synchronise(self, step: program.Memory, lanes: Array) -> None:
+        if lanes.any() and (step.space != "shared" or isinstance(step, program.Atomic)):
             if step.releases:
                 self.order.fence(lanes)
-            self.order.synchronise(lanes, publishes=not isinstance(step, Load), receives=not isinstance(step, Store))
+            self.order.synchronise(
+                lanes, publishes=not isinstance(step, program.Load), receives=not isinstance(step, program.Store)
+            )
 
     # Jumps
 
-    def _leave(self, block: BasicBlock, number: int, mask: Mask) -> None:
+    def _leave(self, block: program.BasicBlock, number: int, mask: Mask) -> None:
         end = block.end
         if end is not None and self._participation.undefined:
             guards = () if end.guard is None else (end.guard,)
             self._participation.use((*end.sources, *guards), mask.lanes, end.site)
         if end is None:
             self._go(block.following, mask, block.rank)
-        elif isinstance(end, Barrier):
+        elif isinstance(end, program.Barrier):
             if end.is_named:
                 barrier, count = (self._registers.read(source) for source in end.sources)
                 self._named.wait(barrier, count, mask.lanes & self.geometry.present)
             self._join(self._waiting, number, mask)
-        elif isinstance(end, Exit):
+        elif isinstance(end, program.Exit):
             self._exit(end, block, mask)
-        elif isinstance(end, Branch) and end.sources:
+        elif isinstance(end, program.Branch) and end.sources:
             self._switch(end, block, mask)
         else:
             self._branch(end, block, mask)
@@ -446,7 +424,7 @@ class BatchInterpreter:
         there = groups.get(number)
         groups[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
 
-    def _split(self, guard: Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
+    def _split(self, guard: program.Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
         """Return the lanes for which the guard holds and the others; None for none, the same mask for all."""
         truth = self._registers.predicate(guard)
         taken = mask.lanes & truth
@@ -457,7 +435,7 @@ class BatchInterpreter:
             return mask, None
         return Mask(taken, self.geometry), Mask(rest, self.geometry)
 
-    def _branch(self, end: Step, block: BasicBlock, mask: Mask) -> None:
+    def _branch(self, end: program.Step, block: program.BasicBlock, mask: Mask) -> None:
         if end.guard is None:
             self._go(block.branch[0], mask, block.rank)
             return
@@ -475,7 +453,7 @@ class BatchInterpreter:
         both = warps_with(taken.lanes) & warps_with(rest.lanes)
         return int(np.count_nonzero(both)) * (self.geometry.rows // len(both))
 
-    def _switch(self, end: Branch, block: BasicBlock, mask: Mask) -> None:
+    def _switch(self, end: program.Branch, block: program.BasicBlock, mask: Mask) -> None:
         index = self._registers.read(end.sources[0])
         index = spread(index, np.broadcast_shapes(index.shape, mask.lanes.shape))
         lanes = spread(mask.lanes, index.shape)
@@ -496,7 +474,7 @@ class BatchInterpreter:
         high = np.where(lanes, index, 0).reshape(shape).max(axis=2)
         return int(np.count_nonzero(low < high)) * (self.geometry.rows // len(index))
 
-    def _exit(self, end: Exit, block: BasicBlock, mask: Mask) -> None:
+    def _exit(self, end: program.Exit, block: program.BasicBlock, mask: Mask) -> None:
         leaving, staying = (mask, None) if end.guard is None else self._split(end.guard, mask)
         if leaving is not None:
             self._participation.exit(leaving.lanes)
@@ -526,7 +504,7 @@ class BatchInterpreter:
         for number, mask in waiting.items():
             block = self.kernel.blocks[number]
             end = block.end
-            assert isinstance(end, Barrier)
+            assert isinstance(end, program.Barrier)
             if end.targets:
                 self._reduce(end, mask, waiting)
             passing = mask.lanes.any(axis=1, keepdims=True)
@@ -580,7 +558,7 @@ class BatchInterpreter:
     def _without_waiting_clusters(self, waiting: dict[int, Mask]) -> dict[int, Mask]:
         """Return the groups without those at a cluster's barrier that wait for threads at a block's, or that poll."""
         ends = {number: self.kernel.blocks[number].end for number in waiting}
-        at_cluster = {number for number, end in ends.items() if isinstance(end, Barrier) and end.cluster}
+        at_cluster = {number for number, end in ends.items() if isinstance(end, program.Barrier) and end.cluster}
         busy = np.zeros((self.geometry.rows, 1), np.bool_)
         elsewhere = (waiting[number] for number in waiting.keys() - at_cluster)
         for mask in (*elsewhere, *self._polling.values()):
@@ -605,7 +583,7 @@ class BatchInterpreter:
             sentence = "waits at one __syncthreads() while others of its block wait at another"
             self.faults.add("barrier", end.site, mask.lanes & mixed, sentence)
 
-    def _reduce(self, end: Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
+    def _reduce(self, end: program.Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
         """Compute __syncthreads_count, _and and _or over the threads of each block."""
         blocks = self.kernel.blocks
         others = [self._after(n) for n in (*waiting, *self._waiting) if n in self._waiting or blocks[n].end is not end]

@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from pytest_bandwidth.features.traffic.ptx.mbarrier_words import (
-    BYTES_AT,
-    BYTES_BITS,
-    EXPECTED_AT,
-    MOST_ARRIVALS,
-    PHASE_AT,
-)
+from pytest_bandwidth.features.traffic.ptx import mbarrier_words
 
 WARP = 32
 _TUPLE: Any = types.Tuple  # Numba types little of itself
@@ -241,16 +235,19 @@ def arrive(
 
     See `mbarrier_words` for the word. A phase that lacks neither arrivals nor bytes ends, and the next begins.
     """
-    half = 1 << (BYTES_BITS - 1)
+    half = 1 << (mbarrier_words.BYTES_BITS - 1)
     for b in range(mask.shape[0]):
         for t in range(mask.shape[1]):
             if not mask[b, t]:
                 continue
             word = data[b * block_step, place]
             old[b, t] = word
-            pending, of_phase = word & MOST_ARRIVALS, word >> EXPECTED_AT & MOST_ARRIVALS
-            lacking = ((word >> BYTES_AT) + half) % (2 * half) - half + expected[b, t]
-            phase = word >> PHASE_AT & 3
+            pending, of_phase = (
+                word & mbarrier_words.MOST_ARRIVALS,
+                word >> mbarrier_words.EXPECTED_AT & mbarrier_words.MOST_ARRIVALS,
+            )
+            lacking = ((word >> mbarrier_words.BYTES_AT) + half) % (2 * half) - half + expected[b, t]
+            phase = word >> mbarrier_words.PHASE_AT & 3
             over[b, t] = arrivals[b, t] > pending
             pending = max(0, pending - arrivals[b, t])
             if drops:
@@ -258,7 +255,10 @@ def arrive(
             if pending == 0 and lacking == 0:
                 pending, phase = of_phase, (phase + 1) & 3
             data[b * block_step, place] = (
-                pending | of_phase << EXPECTED_AT | (lacking % (2 * half)) << BYTES_AT | phase << PHASE_AT
+                pending
+                | of_phase << mbarrier_words.EXPECTED_AT
+                | (lacking % (2 * half)) << mbarrier_words.BYTES_AT
+                | phase << mbarrier_words.PHASE_AT
             )
 
 

@@ -9,31 +9,12 @@ from typing import Literal
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.features.traffic.ptx import loops, matrices
+from pytest_bandwidth.features.traffic.ptx import loops, matrices, memory, program
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, within_bounds
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
 from pytest_bandwidth.features.traffic.ptx.mbarriers import Mbarriers
-from pytest_bandwidth.features.traffic.ptx.memory import (
-    REGION_SHIFT,
-    WINDOWS,
-    Access,
-    Region,
-    refuse_addresses_in,
-    region_base,
-)
 from pytest_bandwidth.features.traffic.ptx.opcodes import halves
-from pytest_bandwidth.features.traffic.ptx.program import (
-    BULK_BYTES,
-    Atomic,
-    BarrierStep,
-    BulkCopy,
-    CopyStore,
-    GroupProduct,
-    Load,
-    Memory,
-    Store,
-)
 from pytest_bandwidth.features.traffic.ptx.races import BULK, AsyncCopies
 
 Kind = Literal["load", "store", "atomic"]
@@ -55,7 +36,7 @@ class MemoryUnit:
 
     def __init__(
         self,
-        regions: Mapping[int, Region],
+        regions: Mapping[int, memory.Region],
         geometry: Geometry,
         checkers: Sequence[Checker],
         faults: FaultLog,
@@ -67,27 +48,27 @@ class MemoryUnit:
         self._checkers = checkers
         self._faults = faults
 
-    def access(self, step: Memory, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+    def access(self, step: program.Memory, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
         """Carry out a load, a store, or an atomic or an mbarrier's operation; return its results.
 
         operands: the sources after the address. A store's may be followed by `undefined`, see `Access`.
         """
-        if isinstance(step, Load):
+        if isinstance(step, program.Load):
             return self._load(step, address, lanes)
-        if isinstance(step, Store):
+        if isinstance(step, program.Store):
             return self._store(step, address, operands, lanes)
-        if isinstance(step, Atomic):
+        if isinstance(step, program.Atomic):
             return self._atomic(step, address, operands, lanes)
-        assert isinstance(step, BarrierStep)
+        assert isinstance(step, program.BarrierStep)
         return self._barrier(step, address, operands, lanes)
 
-    def _load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
+    def _load(self, step: program.Load, address: Array, lanes: Array) -> list[Array]:
         """Return one array per element of the access, of the smallest shape that holds it;
         0 where a lane takes no part.
         """
         results: list[Array] | None = None
         for access in self._accesses(step, "load", address, lanes):
-            self._check(access, counted=not isinstance(step, GroupProduct))
+            self._check(access, counted=not isinstance(step, program.GroupProduct))
             values = self._gather(access, step)
             if results is None:
                 results = values
@@ -95,17 +76,17 @@ class MemoryUnit:
                 results = [np.where(access.mask, new, old) for new, old in zip(values, results, strict=True)]
         return results or [np.zeros((1, 1), step.dtype)] * step.count
 
-    def _store(self, step: Store, address: Array, given: tuple[Array, ...], lanes: Array) -> list[Array]:
+    def _store(self, step: program.Store, address: Array, given: tuple[Array, ...], lanes: Array) -> list[Array]:
         for access in self._accesses(step, "store", address, lanes, given[: step.count], given[step.count :]):
             self._check(access)
             before = self._held(access, step)
             self._scatter(access, step)
             self._compare(before, access, step)
-            if isinstance(step, CopyStore):
+            if isinstance(step, program.CopyStore):
                 self.copies.issue(access)
         return []
 
-    def group_product(self, step: GroupProduct, sources: tuple[Array, ...], lanes: Array) -> list[Array]:
+    def group_product(self, step: program.GroupProduct, sources: tuple[Array, ...], lanes: Array) -> list[Array]:
         """Return the registers of a warp group's product, of (rows, lanes)."""
         if self._shape[1] % matrices.GROUP_LANES:
             raise NotOnThisDevice("wgmma in a block of no whole warp groups of 128 threads is not modelled")
@@ -124,7 +105,7 @@ class MemoryUnit:
         return [word.reshape(self._shape) for word in matrices.added(-a if step.negative else a, b, c, result)]
 
     def _matrix(
-        self, step: GroupProduct, descriptor: Array, extent: int, kind: str, transposed: bool, lanes: Array
+        self, step: program.GroupProduct, descriptor: Array, extent: int, kind: str, transposed: bool, lanes: Array
     ) -> Array:
         """Read a matrix from shared memory: (rows, groups, extent, depth)."""
         groups = (self._shape[0], self._shape[1] // matrices.GROUP_LANES)
@@ -142,7 +123,7 @@ class MemoryUnit:
             parts.append(words.reshape(*groups, matrices.GROUP_LANES, 4)[..., : some.shape[-1], :])
         return matrices.from_chunks(np.concatenate(parts, axis=-2).view(np.uint32), kind, extent, transposed)
 
-    def _atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+    def _atomic(self, step: program.Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
         """Return what was there before each lane's update;
         lanes go one after the other, in the order of blocks and threads.
 
@@ -159,7 +140,9 @@ class MemoryUnit:
             self._compare(before, access, step)
         return old
 
-    def _barrier(self, step: BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+    def _barrier(
+        self, step: program.BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array
+    ) -> list[Array]:
         """Act on mbarriers; return the tokens, or whether phases have ended. None of it is counted."""
         assert self.barriers is not None
         kind: Kind = "load" if step.operation == "test" else "atomic"
@@ -177,22 +160,22 @@ class MemoryUnit:
             self._compare(before, access, step)
         return results
 
-    def bulk_copy(self, step: BulkCopy, to: Array, start: Array, nbytes: Array, lanes: Array) -> None:
+    def bulk_copy(self, step: program.BulkCopy, to: Array, start: Array, nbytes: Array, lanes: Array) -> None:
         """Copy pieces of memory at once; what it writes, or reads in shared memory, has still to be waited for."""
         assert self.bulk_stores is not None
         lanes, nbytes = spread(lanes, self._shape), spread(nbytes, self._shape)
         for size in map(int, np.unique(nbytes[lanes])):
             mine = lanes & (nbytes == size)
-            if size % BULK_BYTES:
-                sentence = f"copies {size} bytes, expected a multiple of {BULK_BYTES}"
+            if size % program.BULK_BYTES:
+                sentence = f"copies {size} bytes, expected a multiple of {program.BULK_BYTES}"
                 self._faults.add("misaligned", step.site, mine, sentence)
-            count = size // BULK_BYTES * (BULK_BYTES // step.reads.dtype.itemsize)
+            count = size // program.BULK_BYTES * (program.BULK_BYTES // step.reads.dtype.itemsize)
             reads, writes = replace(step.reads, count=count), replace(step.writes, count=count)
             for read in self._accesses(reads, "load", start, mine) if count else ():
                 for write in self._accesses(writes, "store", to, read.mask):
                     self._copy_bytes(replace(read, mask=write.mask), write)
 
-    def _copy_bytes(self, read: Access, write: Access) -> None:
+    def _copy_bytes(self, read: memory.Access, write: memory.Access) -> None:
         assert self.bulk_stores is not None
         for access in (read, write):
             self._check(access, counted=access.region.kind == "global")
@@ -207,7 +190,7 @@ class MemoryUnit:
         else:
             self.bulk_stores.issue(read)
 
-    def _held(self, access: Access, step: Memory) -> Array | None:
+    def _held(self, access: memory.Access, step: program.Memory) -> Array | None:
         """Return the bits that memory holds where lanes access it; None unless `watches`."""
         if not self.watches:
             return None
@@ -217,14 +200,14 @@ class MemoryUnit:
         rows = row * region.block_step + lane * region.thread_step
         return np.stack([data[rows, place + element] for element in range(step.count)])
 
-    def _compare(self, before: Array | None, access: Access, step: Memory) -> None:
+    def _compare(self, before: Array | None, access: memory.Access, step: program.Memory) -> None:
         now = self._held(access, step)
         if before is not None and now is not None and not np.array_equal(before, now):
             self.changed = self.progressed = True
 
     @staticmethod
     def _update(
-        step: Atomic, region: Region, place: Array, mask: Array, value: Array, other: Array, old: Array
+        step: program.Atomic, region: memory.Region, place: Array, mask: Array, value: Array, other: Array, old: Array
     ) -> None:
         if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
             _update_halves(step, region, place, mask, value, other, old)
@@ -236,7 +219,7 @@ class MemoryUnit:
             code = loops.ATOMIC_CODES[step.operation]
             loops.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
 
-    def _check(self, access: Access, counted: bool = True) -> None:
+    def _check(self, access: memory.Access, counted: bool = True) -> None:
         """Show an access to the checkers. counted: not what tensor cores read themselves, in no request of a warp."""
         for checker in self._checkers:
             if (counted or not isinstance(checker, TrafficCounter)) and (checker.sees_remote or not self.is_remote):
@@ -244,15 +227,15 @@ class MemoryUnit:
 
     def _accesses(
         self,
-        step: Memory,
+        step: program.Memory,
         kind: Kind,
         address: Array,
         lanes: Array,
         values: tuple[Array, ...] = (),
         undefined: tuple[Array, ...] = (),
-    ) -> Iterator[Access]:
+    ) -> Iterator[memory.Access]:
         """Cut the access by region, without the lanes that the bounds forbid."""
-        start = np.uint64((step.offset + WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
+        start = np.uint64((step.offset + memory.WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
         if address.dtype.itemsize < 8:  # signed: compilers add to a place before the window what leads back into it
             address = address.view(np.int32).astype(np.int64).view(np.uint64)
         if start:
@@ -261,21 +244,21 @@ class MemoryUnit:
         low, high, together, count = loops.span(spread(address, shape), spread(lanes, shape))
         if count == 0:
             return
-        if low >> REGION_SHIFT == high >> REGION_SHIFT:
-            parts = [(int(low) >> REGION_SHIFT, lanes)]
+        if low >> memory.REGION_SHIFT == high >> memory.REGION_SHIFT:
+            parts = [(int(low) >> memory.REGION_SHIFT, lanes)]
         else:
-            region_of = address >> np.uint64(REGION_SHIFT)
+            region_of = address >> np.uint64(memory.REGION_SHIFT)
             here = np.unique(spread(region_of, shape)[spread(lanes, shape)])
             parts = [(int(number), lanes & (region_of == number)) for number in here]
         whole = len(parts) == 1
         for number, mask in parts:
             region = self._regions.get(number)
-            base = region_base(number)
+            base = memory.region_base(number)
             offset = (address - np.uint64(base)).view(np.int64)
             first, end = int(low) - base, int(high) - base + step.width
             if region is None and not self._faults.faults:
                 first_address = int(spread(address, shape)[spread(mask, shape)][0])
-                refuse_addresses_in(self._regions.values(), first_address, self._faults.line_of(step.site))
+                memory.refuse_addresses_in(self._regions.values(), first_address, self._faults.line_of(step.site))
             if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):
                 place = address.view(np.int64) if region is None else offset
                 mask = within_bounds(self._faults, step.site, kind, region, place, mask, step.width, step.align)
@@ -283,10 +266,10 @@ class MemoryUnit:
                     continue
                 first, end = max(first, 0), min(end, region.nbytes)
             about = (step.site, kind, region, offset, mask, step.width, first, end, values, step.ordered, undefined)
-            yield Access(*about, step.fresh)
+            yield memory.Access(*about, step.fresh)
 
     @staticmethod
-    def _fits(step: Memory, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:
+    def _fits(step: program.Memory, kind: Kind, region: memory.Region, first: int, end: int, together: int) -> bool:
         """Tell whether every lane is inside the region (inside one variable of it), aligned and allowed."""
         if together & (step.align - 1) or (kind != "load" and not region.writable):
             return False
@@ -294,7 +277,7 @@ class MemoryUnit:
             return any(s.address <= first and end <= s.address + s.size for s in region.symbols)
         return first >= 0 and end <= region.nbytes
 
-    def _gather(self, access: Access, step: Load) -> list[Array]:
+    def _gather(self, access: memory.Access, step: program.Load) -> list[Array]:
         region = access.region
         unsigned = np.dtype(f"u{step.dtype.itemsize}")
         offset, mask = least(access.offset, access.mask)
@@ -309,7 +292,7 @@ class MemoryUnit:
             values.append(out.view(step.dtype))
         return values
 
-    def _scatter(self, access: Access, step: Store) -> None:
+    def _scatter(self, access: memory.Access, step: program.Store) -> None:
         region = access.region
         unsigned = np.dtype(f"u{step.dtype.itemsize}")
         shape = np.broadcast_shapes(access.offset.shape, access.mask.shape, *(value.shape for value in access.values))
@@ -325,7 +308,7 @@ class MemoryUnit:
 
 
 def _update_halves(
-    step: Atomic, region: Region, index: Array, mask: Array, value: Array, other: Array, old: Array
+    step: program.Atomic, region: memory.Region, index: Array, mask: Array, value: Array, other: Array, old: Array
 ) -> None:
     """Update 16-bit floats, which hardware and Numba lack as scalars, in rounds of one lane per place.
 
@@ -345,7 +328,7 @@ def _update_halves(
         pending = np.delete(pending, first)
 
 
-def _half_result(step: Atomic, was: Array, value: Array, other: Array) -> Array:
+def _half_result(step: program.Atomic, was: Array, value: Array, other: Array) -> Array:
     if step.operation == "cas":
         return np.where(was == value, other, was)
     rows = {"add": halves.arithmetic(np.add), "min": halves.minmax("min"), "max": halves.minmax("max")}

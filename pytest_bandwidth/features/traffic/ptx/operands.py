@@ -15,25 +15,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.features.traffic.ptx import parsing
 from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS, WARP, Array
 from pytest_bandwidth.features.traffic.ptx.memory import GRID_REGISTERS, PARAM_BASE
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
-from pytest_bandwidth.features.traffic.ptx.parsing import (
-    Address,
-    Block,
-    Function,
-    Group,
-    Instruction,
-    Label,
-    Module,
-    Name,
-    Number,
-    Operand,
-    Registers,
-    Targets,
-    Variable,
-    Vector,
-)
 from pytest_bandwidth.features.traffic.ptx.program import Guard, Parameter, Read, Site, Symbol, Write
 
 # Between two variables of shared or local memory, so that an index just past the end is seen; 128 bytes keep the banks.
@@ -54,7 +39,7 @@ class Layout:
     local_bytes: int
 
 
-def parameters_of(function: Function) -> tuple[Parameter, ...]:
+def parameters_of(function: parsing.Function) -> tuple[Parameter, ...]:
     """Place parameters in the parameter buffer: each aligned to its own size, or as declared."""
     found: list[Parameter] = []
     end = 0
@@ -67,10 +52,10 @@ def parameters_of(function: Function) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def layout_of(module: Module, kernel: Function) -> Layout:
+def layout_of(module: parsing.Module, kernel: parsing.Function) -> Layout:
     functions = {function.name: function for function in module.functions if function.is_defined}
     module_shared = {variable.name: variable for variable in module.variables if variable.space == "shared"}
-    met: dict[str, Variable] = {}
+    met: dict[str, parsing.Variable] = {}
     pending, seen = [kernel.name], set()
     while pending:
         name = pending.pop()
@@ -78,7 +63,7 @@ def layout_of(module: Module, kernel: Function) -> Layout:
             continue
         seen.add(name)
         for item in _walk(functions[name].body):
-            if isinstance(item, Variable):
+            if isinstance(item, parsing.Variable):
                 met[item.name] = item
             elif item in module_shared:
                 met[item] = module_shared[item]
@@ -93,7 +78,7 @@ def layout_of(module: Module, kernel: Function) -> Layout:
     return Layout(shared, local, dynamic, local_end)
 
 
-def _place(variables: list[Variable]) -> tuple[dict[str, Symbol], int]:
+def _place(variables: list[parsing.Variable]) -> tuple[dict[str, Symbol], int]:
     placed: dict[str, Symbol] = {}
     end = 0
     for variable in variables:
@@ -104,24 +89,24 @@ def _place(variables: list[Variable]) -> tuple[dict[str, Symbol], int]:
     return placed, end
 
 
-def _walk(block: Block) -> Iterator[Variable | str]:
+def _walk(block: parsing.Block) -> Iterator[parsing.Variable | str]:
     """Yield every variable declared and every name used."""
     for statement in block.statements:
-        if isinstance(statement, Block):
+        if isinstance(statement, parsing.Block):
             yield from _walk(statement)
-        elif isinstance(statement, Variable):
+        elif isinstance(statement, parsing.Variable):
             yield statement
-        elif isinstance(statement, Instruction):
+        elif isinstance(statement, parsing.Instruction):
             for operand in statement.operands:
                 yield from _names(operand)
 
 
-def _names(operand: Operand) -> Iterator[str]:
-    if isinstance(operand, Name):
+def _names(operand: parsing.Operand) -> Iterator[str]:
+    if isinstance(operand, parsing.Name):
         yield operand.text
-    elif isinstance(operand, Address) and isinstance(operand.base, str):
+    elif isinstance(operand, parsing.Address) and isinstance(operand.base, str):
         yield operand.base
-    elif isinstance(operand, Vector | Group):
+    elif isinstance(operand, parsing.Vector | parsing.Group):
         for item in operand.items:
             yield from _names(item)
 
@@ -175,21 +160,21 @@ class Scope:
     tables: the labels of each jump table.
     """
 
-    def __init__(self, block: Block, parent: Scope | None, prefix: str) -> None:
+    def __init__(self, block: parsing.Block, parent: Scope | None, prefix: str) -> None:
         self.parent = parent
         self.registers: dict[str, tuple[int, str]] = {}
         self._ranges: dict[str, tuple[int, str]] = {}
-        labels = {s.name: f"{prefix}:{s.name}" for s in block.statements if isinstance(s, Label)}
+        labels = {s.name: f"{prefix}:{s.name}" for s in block.statements if isinstance(s, parsing.Label)}
         tables = {
             label.name: targets.labels
             for label, targets in pairwise(block.statements)
-            if isinstance(label, Label) and isinstance(targets, Targets)
+            if isinstance(label, parsing.Label) and isinstance(targets, parsing.Targets)
         }
         self.parameters: ChainMap[str, str] = parent.parameters.new_child() if parent else ChainMap()
         self.labels: ChainMap[str, str] = parent.labels.new_child(labels) if parent else ChainMap(labels)
         self.tables: ChainMap[str, tuple[str, ...]] = parent.tables.new_child(tables) if parent else ChainMap(tables)
 
-    def declare(self, registers: Registers, file: RegisterFile) -> None:
+    def declare(self, registers: parsing.Registers, file: RegisterFile) -> None:
         for name, count in registers.names:
             if count is None:
                 self.registers[name] = (file.new(), registers.type)
@@ -249,12 +234,12 @@ class Here:
     """Hold an instruction with the row of the opcode table it matched, and the names it can see."""
 
     context: Context
-    instruction: Instruction
+    instruction: parsing.Instruction
     match: Match
     scope: Scope
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[parsing.Operand, ...]:
         return self.instruction.operands
 
     @property
@@ -305,9 +290,9 @@ class Here:
             self.refuse_undeclared("label", name)
         return self.scope.labels[name]
 
-    def write(self, operand: Operand | None, kind: str) -> Write | None:
+    def write(self, operand: parsing.Operand | None, kind: str) -> Write | None:
         """Return the destination register for a result of PTX type `kind`; None for the sink ``_``."""
-        if not isinstance(operand, Name):
+        if not isinstance(operand, parsing.Name):
             self.refuse()
         if operand.text == "_":
             return None
@@ -319,12 +304,12 @@ class Here:
             return Write(index)
         return Write(index, np.dtype(f"{'i' if dtype.kind == 'i' else 'u'}{own_bytes}"))
 
-    def read(self, operand: Operand | None, kind: str) -> Read:
+    def read(self, operand: parsing.Operand | None, kind: str) -> Read:
         """Return a source of PTX type `kind`: register, special register, immediate or the address of a variable."""
         dtype, file = DTYPES[kind], self.context.file
-        if isinstance(operand, Number):
+        if isinstance(operand, parsing.Number):
             return Read(self.immediate(operand, kind), dtype)
-        if not isinstance(operand, Name):
+        if not isinstance(operand, parsing.Name):
             self.refuse()
         found = self.scope.register(operand.text, file)
         if found is not None:
@@ -358,7 +343,7 @@ class Here:
         """Return a source that has the same value in all threads."""
         return Read(self.context.file.constant(value, DTYPES[kind]), DTYPES[kind])
 
-    def immediate(self, number: Number, kind: str) -> int:
+    def immediate(self, number: parsing.Number, kind: str) -> int:
         """Return the register of a constant: float bits as they are, integers wrapped to the type."""
         dtype = DTYPES[kind]
         value: Any = number.value

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pytest_bandwidth.features.traffic.ptx import memory, program
 from pytest_bandwidth.features.traffic.ptx.faults import NOWHERE, UNWRITTEN, FaultLog
 from pytest_bandwidth.features.traffic.ptx.lanes import (
     ALL_LANES,
@@ -25,27 +26,6 @@ from pytest_bandwidth.features.traffic.ptx.lanes import (
     packed,
     spread,
 )
-from pytest_bandwidth.features.traffic.ptx.memory import (
-    LOCAL_REGION,
-    REGION_SHIFT,
-    SHARED_REGION,
-    WINDOWS,
-    Access,
-    Region,
-)
-from pytest_bandwidth.features.traffic.ptx.program import (
-    Compute,
-    GroupProduct,
-    Guard,
-    Kernel,
-    Load,
-    Read,
-    Step,
-    Store,
-    WarpBarrier,
-    WarpStep,
-    Write,
-)
 
 _MASKED = EXCHANGES.keys() - {"active mask"}
 # Of these a result may not depend on an operand that is undefined.
@@ -53,7 +33,7 @@ _CHOICES = ("selp", "and", "or")
 _MATRICES = ("ldmatrix", "stmatrix", "mma", "wmma")
 _NO_LANE = np.zeros((1, 1), np.bool_)
 # Where undefined values come from: an instruction, and the memory that it read; None for a shuffle.
-Origin: TypeAlias = tuple[int, Region | None]
+Origin: TypeAlias = tuple[int, memory.Region | None]
 Marks: TypeAlias = dict[Origin, Array]
 
 
@@ -65,7 +45,7 @@ class Participation:
     mask does not name that).
     """
 
-    def __init__(self, faults: FaultLog, geometry: Geometry, kernel: Kernel) -> None:
+    def __init__(self, faults: FaultLog, geometry: Geometry, kernel: program.Kernel) -> None:
         self._faults, self._sites, self._blocks = faults, kernel.sites, kernel.blocks
         self._shape = (geometry.rows, geometry.lanes)
         self._in_clusters = geometry.cluster_blocks > 1
@@ -74,7 +54,7 @@ class Participation:
         self._alive = self._active = geometry.present
         # By register.
         self.undefined: dict[int, Marks] = {}
-        self._origins: dict[tuple[str, int, Region | None, str], Origin] = {}
+        self._origins: dict[tuple[str, int, memory.Region | None, str], Origin] = {}
         # How often lanes executed what some lane of the mask did not execute with them, since the last block barrier.
         self._alone: dict[tuple[str, int], Array] = {}
         self._last_sites: dict[tuple[str, int], int] = {}
@@ -87,12 +67,12 @@ class Participation:
     def exit(self, lanes: Array) -> None:
         self._alive, self._active = self._alive & ~lanes, self._active & ~lanes
 
-    def use(self, registers: Iterable[Read | Guard], lanes: Array, site: int) -> None:
+    def use(self, registers: Iterable[program.Read | program.Guard], lanes: Array, site: int) -> None:
         """Add a fault where the lanes use what is undefined; once, so the value then counts as defined."""
         for register in registers:
             for origin, marks in self.undefined.get(register.register, {}).items():
                 self._report(origin, np.where(lanes, marks, 0), site)
-            self._mark((Write(register.register),), {}, lanes)
+            self._mark((program.Write(register.register),), {}, lanes)
 
     def _report(self, origin: Origin, marks: Array, used_at: int) -> None:
         row, lane = np.nonzero(spread(marks, self._shape))
@@ -113,7 +93,7 @@ class Participation:
         sentence = f"uses an undefined value: lane {reader} reads lane {source % WARP}, which {why}"
         self._faults.add("participation", site, hits, sentence)
 
-    def compute(self, step: Compute, operands: Sequence[Array], lanes: Array) -> None:
+    def compute(self, step: program.Compute, operands: Sequence[Array], lanes: Array) -> None:
         """Mark the results of undefined operands. lanes: those for which the step's guard holds."""
         marks = self._of_sources(step)
         if marks and self._sites[step.site].opcode.split(".")[0] in _CHOICES:
@@ -121,18 +101,18 @@ class Participation:
             marks = {origin: np.where(differs, one, 0) for origin, one in marks.items()}
         self._mark(step.targets, marks, lanes)
 
-    def _of_sources(self, step: Step) -> Marks:
+    def _of_sources(self, step: program.Step) -> Marks:
         marks: Marks = {}
         for source in step.sources:
             marks = _joined(marks, self.undefined.get(source.register, {}))
         return marks
 
-    def _otherwise(self, step: Step, operands: Sequence[Array]) -> tuple[Array, ...]:
+    def _otherwise(self, step: program.Step, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Return a step's operands with every bit that is undefined turned over."""
         undefined = (_somewhere(self.undefined.get(source.register, {})) for source in step.sources)
         return tuple(map(_inverted, operands, undefined))
 
-    def _mark(self, targets: Sequence[Write | None], marks: Marks, lanes: Array) -> None:
+    def _mark(self, targets: Sequence[program.Write | None], marks: Marks, lanes: Array) -> None:
         """Mark what lanes write; nothing where it is defined."""
         for target in targets:
             if target is None:
@@ -146,12 +126,12 @@ class Participation:
             if now:
                 self.undefined[target.register] = now
 
-    def _origin(self, site: int, region: Region | None = None, array: str = "") -> Origin:
+    def _origin(self, site: int, region: memory.Region | None = None, array: str = "") -> Origin:
         """Return one origin for all instructions of a line that read an array: loops are unrolled."""
         where = self._sites[site]
         return self._origins.setdefault((where.file, where.line or -where.ptx_line, region, array), (site, region))
 
-    def load(self, step: Step, unwritten: Iterable[tuple[Access, Sequence[Array]]]) -> None:
+    def load(self, step: program.Step, unwritten: Iterable[tuple[memory.Access, Sequence[Array]]]) -> None:
         """Mark what was read where nothing was written. unwritten: see `InitialisationChecker`.
 
         It is a fault at once where no register holds it, and in what may be another block's memory.
@@ -161,7 +141,7 @@ class Participation:
             array = access.region.describe(int(spread(access.offset, self._shape)[row, lane]))
             origin = self._origin(step.site, access.region, array)
             remote = self._in_clusters and _may_be_remote(step, self._sites[step.site].opcode)
-            if not isinstance(step, Load) or isinstance(step, GroupProduct) or remote:
+            if not isinstance(step, program.Load) or isinstance(step, program.GroupProduct) or remote:
                 fresh = self._mark_of(access.offset)
                 self._report(origin, np.where(access.mask & np.any(planes, axis=0), fresh, 0), step.site)
                 continue
@@ -178,7 +158,7 @@ class Participation:
         """Return a mark for each lane, of the byte offset that it read."""
         return (place << 10 | self._numbers) + 1
 
-    def stored(self, step: Store, address: Array, lanes: Array) -> tuple[Array, ...]:
+    def stored(self, step: program.Store, address: Array, lanes: Array) -> tuple[Array, ...]:
         """Return which lanes store an undefined value, for each element of shared or local memory; () for none.
 
         Elsewhere that is a fault, and for what a shuffle read everywhere. A vector that is partly undefined may be a
@@ -187,7 +167,9 @@ class Participation:
         values = step.sources[1:]
         if not self.undefined or not any(value.register in self.undefined for value in values):
             return ()
-        inside = np.isin(address >> REGION_SHIFT, (SHARED_REGION, LOCAL_REGION)) | (step.space in WINDOWS)
+        inside = np.isin(address >> memory.REGION_SHIFT, (memory.SHARED_REGION, memory.LOCAL_REGION)) | (
+            step.space in memory.WINDOWS
+        )
         found = []
         padded = ~np.all([spread(_somewhere(self.undefined.get(v.register, {})), self._shape) for v in values], axis=0)
         for value in values:
@@ -199,20 +181,20 @@ class Participation:
             found.append(undefined)
         return tuple(found)
 
-    def act(self, step: Step, sources: tuple[Array, ...], lanes: Array) -> None:
+    def act(self, step: program.Step, sources: tuple[Array, ...], lanes: Array) -> None:
         """Take in a step that is no computation."""
-        masked = isinstance(step, WarpBarrier) or (isinstance(step, WarpStep) and step.name in _MASKED)
-        if isinstance(step, WarpStep) and step.name == "shuffle":
+        masked = isinstance(step, program.WarpBarrier) or (isinstance(step, program.WarpStep) and step.name in _MASKED)
+        if isinstance(step, program.WarpStep) and step.name == "shuffle":
             self._shuffle(step, sources, lanes)
-        elif self.undefined and isinstance(step, WarpStep) and step.name in _MATRICES:
+        elif self.undefined and isinstance(step, program.WarpStep) and step.name in _MATRICES:
             self._matrices(step, sources, lanes)
         elif self.undefined:
-            self.use(step.sources[:1] if isinstance(step, Store) else step.sources, lanes, step.site)
+            self.use(step.sources[:1] if isinstance(step, program.Store) else step.sources, lanes, step.site)
             self._mark(step.targets, {}, lanes)
         if masked and not _whole_warps(lanes, sources[-1]):
             self._check_mask(step, spread(sources[-1], self._shape), spread(lanes, self._shape))
 
-    def _matrices(self, step: WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
+    def _matrices(self, step: program.WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
         """Mark the elements that depend on undefined ones, of whichever lane of the warp."""
         found, other = (
             exchange(step.function, given, lanes, self._shape) for given in (sources, self._otherwise(step, sources))
@@ -226,7 +208,7 @@ class Participation:
             differs = _bits(one) != _bits(two)
             self._mark((target,), {origin: np.where(differs, of, 0) for origin, of in of_warps.items()}, lanes)
 
-    def _check_mask(self, step: Step, members: Array, lanes: Array) -> None:
+    def _check_mask(self, step: program.Step, members: Array, lanes: Array) -> None:
         named = members >> (self._numbers % WARP).astype(np.uint32) & np.uint32(1) != 0
         what = f"executes {_cuda_name(step)} with a mask that does not name it"
         self._faults.add("participation", step.site, lanes & ~named, what)
@@ -254,7 +236,7 @@ class Participation:
                 self._faults.add("participation", self._last_sites[name, mask], hits.reshape(self._shape), what)
             self._alone[name, mask] = np.where(rows, 0, counts)
 
-    def _shuffle(self, step: WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
+    def _shuffle(self, step: program.WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
         if not self.undefined and _whole_warps(lanes, sources[-1]):
             return
         members = sources[-1]
@@ -286,13 +268,13 @@ def _whole_warps(lanes: Array, members: Array) -> bool:
     return bool((warps.all(axis=2) == warps.any(axis=2)).all())
 
 
-def _may_be_remote(step: Step, opcode: str) -> bool:
+def _may_be_remote(step: program.Step, opcode: str) -> bool:
     """Return whether a load may read another block's shared memory."""
-    return "shared::cluster" in opcode or getattr(step, "space", "") not in WINDOWS
+    return "shared::cluster" in opcode or getattr(step, "space", "") not in memory.WINDOWS
 
 
-def _cuda_name(step: Step) -> str:
-    if not isinstance(step, WarpStep):
+def _cuda_name(step: program.Step) -> str:
+    if not isinstance(step, program.WarpStep):
         return "__syncwarp()"
     if step.name == "elect":
         return "elect.sync"
