@@ -17,7 +17,7 @@ from pytest_bandwidth.features.traffic.ptx import matrices, memory, program
 from pytest_bandwidth.features.traffic.ptx.lanes import EXCHANGES
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, SETS, chosen
 from pytest_bandwidth.features.traffic.ptx.operands import Here
-from pytest_bandwidth.features.traffic.ptx.parsing import Address, Name, Operand, Vector
+from pytest_bandwidth.features.traffic.ptx.parsing import Address, Name, Operand, Vector, items_of
 
 # By the opcode's modifier: all that follows ``::`` is of one memory here.
 SPACES = {name: cast("program.Space", name.partition("::")[0]) for name in SETS["space"]}
@@ -154,13 +154,12 @@ def between_lanes(here: Here) -> Sequence[program.Step]:
     target, *operands = here.operands
     if not isinstance(target, Name):
         here.refuse()
-    names = [Name(target.text)] + ([Name(target.second)] if target.second else [])
     mode = chosen(here.choice, "shmode", "votemode", "redop", "bitop")
     return [
         program.WarpStep(
             **here.placed(),
             sources=tuple(here.read(o, kind) for o, kind in zip(operands, here.match.sources, strict=True)),
-            targets=tuple(here.write(n, kind) for n, kind in zip(names, here.match.results, strict=False)),
+            targets=tuple(here.write(n, kind) for n, kind in zip(target.each, here.match.results, strict=False)),
             name=str(here.match.form.meaning),
             mode=mode,
             function=partial(EXCHANGES[str(here.match.form.meaning)], mode),
@@ -192,14 +191,15 @@ def _unhinted(here: Here) -> Sequence[Operand]:
 def load(here: Here) -> Sequence[program.Step]:
     target, address = _unhinted(here)
     kind = here.choice["memory"]
-    items = target.items if isinstance(target, Vector) else (target,)
-    writes = tuple(here.write(item, kind) for item in items)
+    writes = tuple(here.write(item, kind) for item in items_of(target))
     if SPACES.get(chosen(here.choice, "space")) == "param" and isinstance(address, Address):
         named = _load_parameter(here, address, kind, writes)
         if named is not None:
             return named
     read, offset = place_of(here, address)
-    return [program.Load(**here.placed(), sources=(read,), targets=writes, **access_of(here, kind, len(items), offset))]
+    return [
+        program.Load(**here.placed(), sources=(read,), targets=writes, **access_of(here, kind, len(writes), offset))
+    ]
 
 
 def _load_parameter(
@@ -226,12 +226,11 @@ def _load_parameter(
 def store(here: Here) -> Sequence[program.Step]:
     address, value = _unhinted(here)
     kind = here.choice["memory"]
-    items = value.items if isinstance(value, Vector) else (value,)
-    values = tuple(here.read(item, kind) for item in items)
+    values = tuple(here.read(item, kind) for item in items_of(value))
     if SPACES.get(chosen(here.choice, "stspace")) == "param":
         return _store_parameter(here, address, kind, values)
     read, offset = place_of(here, address)
-    return [program.Store(**here.placed(), sources=(read, *values), **access_of(here, kind, len(items), offset))]
+    return [program.Store(**here.placed(), sources=(read, *values), **access_of(here, kind, len(values), offset))]
 
 
 def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[program.Read]) -> Sequence[program.Step]:
@@ -258,15 +257,14 @@ def atomic(here: Here) -> Sequence[program.Step]:
         here.refuse()
     if "vec" in here.choice and kind not in _VECTOR_TYPES:
         here.refuse()
-    items = [item for value in values for item in (value.items if isinstance(value, Vector) else (value,))]
-    results = target.items if isinstance(target, Vector) else () if target is None else (target,)
+    items = [item for value in values for item in items_of(value)]
     count = int(here.choice["vec"][1:]) if "vec" in here.choice else 1
     read, offset = place_of(here, address)
     return [
         program.Atomic(
             **here.placed(),
             sources=(read, *(here.read(item, kind) for item in items)),
-            targets=tuple(here.write(item, kind) for item in results),
+            targets=tuple(here.write(item, kind) for item in items_of(target)),
             operation=operation,
             type=kind,
             **access_of(here, kind, count, offset),
@@ -454,7 +452,7 @@ class _Rows(NamedTuple):
 
 def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
     count, placed = int(here.choice["matrices"][1:]), here.placed()
-    registers = held.items if isinstance(held, Vector) else (held,)
+    registers = items_of(held)
     if len(registers) != count:
         here.refuse()
     guarding: list[program.Step] = []
@@ -475,7 +473,7 @@ def matrix_product(here: Here) -> Sequence[program.Step]:
     saturates = "satfinite" in here.choice
     if not matrices.exists(depth, left, right, result, here.choice["maccumulated"]) or (saturates and result != "s32"):
         here.refuse()
-    held = [list(one.items) if isinstance(one, Vector) else [one] for one in here.operands]
+    held = [items_of(one) for one in here.operands]
     blocks, sums = depth * matrices.BITS[left] // 128, 2 if eight or result == "f16" else 4
     expected = [sums, blocks if eight else 2 * blocks, blocks, sums]
     if (eight and result != "s32") or [len(one) for one in held] != expected:
@@ -496,7 +494,7 @@ def group_product(here: Here) -> Sequence[program.Step]:
     left, right, result = (here.choice[name] for name in ("mleft", "mright", "mresult"))
     columns, depth = (int(part) for part in here.choice["gshape"].removeprefix("m64n").split("k"))
     held, a, b, adds, *numbers = here.operands
-    registers = list(held.items) if isinstance(held, Vector) else []
+    registers = items_of(held)
     signs = [getattr(one, "value", None) for one in numbers]
     in_registers = isinstance(a, Vector)
     if (
@@ -509,7 +507,7 @@ def group_product(here: Here) -> Sequence[program.Step]:
     ):
         here.refuse()
     kind = matrices.register_type(result)
-    given = [here.read(one, "b32") for one in a.items] if isinstance(a, Vector) else [here.read(a, "u64")]
+    given = [here.read(one, "b32" if in_registers else "u64") for one in items_of(a)]
     sums = tuple(here.read(one, kind) for one in registers)
     turned = [False, *map(bool, signs[2:])][-2:] if len(signs) > 2 else [False, False]
     return [

@@ -358,9 +358,7 @@ def _computation(here: Here) -> program.Compute:
     match, meaning = here.match, here.match.form.meaning
     assert callable(meaning)
     first, *operands = here.operands
-    names = [first]
-    if isinstance(first, parsing.Name) and first.second is not None:
-        names = [parsing.Name(first.text), parsing.Name(first.second)]
+    names = first.each if isinstance(first, parsing.Name) and first.second is not None else (first,)
     targets = [here.write(name, kind) for name, kind in zip(names, match.results, strict=False)]
     if "cc" in match.results:
         targets.append(program.Write(here.context.carry))

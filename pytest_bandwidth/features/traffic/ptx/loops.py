@@ -11,7 +11,7 @@ Compiled with exactly the signatures that are needed, at the first call, and kep
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,23 +40,20 @@ def four(kind: Any) -> Any:
     return _TUPLE((kind, kind, kind, kind))
 
 
-def cached(decorate: Any, signatures: Sequence[Any], function: Callable[..., Any], **options: Any) -> Any:
-    """Apply Numba's decorator with its cache on disk; without it where no folder can be written to."""
-    try:
-        return decorate(list(signatures), cache=True, **options)(function)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        return decorate(list(signatures), **options)(function)
-
-
 def compiled(*signatures: Any, by: Any = njit, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function with exactly these signatures when it is first called. by: Numba's decorator."""
+    """Compile a function with exactly these signatures when it is first called, and keep it on disk where a folder can
+    be written to. by: Numba's decorator.
+    """
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.cache
         def ready() -> Any:
-            return cached(by, signatures, function, **options)
+            try:
+                return by(list(signatures), cache=True, **options)(function)
+            except RuntimeError as error:
+                if "cannot cache" not in str(error):
+                    raise
+                return by(list(signatures), **options)(function)
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:

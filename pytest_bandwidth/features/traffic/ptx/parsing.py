@@ -38,6 +38,11 @@ class Name:
     second: str | None = None
     negated: bool = False
 
+    @property
+    def each(self) -> tuple[Name, ...]:
+        """Return both names of a pair."""
+        return (Name(self.text),) if self.second is None else (Name(self.text), Name(self.second))
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -58,6 +63,11 @@ class Group:
 
 
 Operand = Number | Name | Address | Vector | Group
+
+
+def items_of(operand: Operand | None) -> tuple[Operand, ...]:
+    """Return a vector's elements; of no vector the operand itself."""
+    return operand.items if isinstance(operand, Vector) else () if operand is None else (operand,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pytest_bandwidth.features.traffic.ptx.actions import access_of, place_of
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, chosen
 from pytest_bandwidth.features.traffic.ptx.operands import Here
-from pytest_bandwidth.features.traffic.ptx.parsing import Operand, Vector
+from pytest_bandwidth.features.traffic.ptx.parsing import Operand, items_of
 from pytest_bandwidth.features.traffic.ptx.program import Compute, Load, Read, Step, Store, WarpStep, Write
 
 _GROUP, _IN_GROUP = np.divmod(np.arange(32), 4)
@@ -69,7 +69,7 @@ def _fragment(operand: str, shape: str, kind: str) -> _Fragment:
 
 def _held(here: Here, operand: Operand, fragment: _Fragment) -> tuple[Operand, ...]:
     """Return the operand's registers. A and B of f16 have eight: in small shapes the same values fill several."""
-    items = operand.items if isinstance(operand, Vector) else (operand,)
+    items = items_of(operand)
     if len(items) % len(fragment.registers) or (len(items) != len(fragment.registers) and fragment.kind != "f16"):
         here.refuse()
     return items
