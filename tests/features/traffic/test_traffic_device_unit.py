@@ -17,13 +17,19 @@ from pytest_bandwidth.features.traffic import device as traffic
 from pytest_bandwidth.features.traffic.device import open_traffic
 from pytest_bandwidth.features.traffic.ptx import compile_ptx
 
-ONCE = Budget(), lambda _: None
 COPY = 'extern "C" __global__ void copy(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x]; }'
 
 
 @pytest.fixture(scope="module")
 def device():
     return open_traffic()
+
+
+def measured(device, work, traffic=None, **given):
+    """Measure a launch or a callable."""
+    launch = work if isinstance(work, Launch) else None
+    call = work if launch is None else device.launcher(launch, None)
+    return device.measure(Workload(call, traffic or Traffic(1, 1), launch=launch, **given), Budget(), lambda _: None)
 
 
 def copied(device, out, source):
@@ -104,10 +110,8 @@ def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):
     text = f'extern "C" __global__ void shifted(float* x) {{ x[threadIdx.x + {shift}] = 1; }}'
     whole = np.zeros(64, np.float32)
     launch = Launch(device.kernel(KernelSource(text, "shifted")), (1,), (32,), (whole[:32],))
-    measured = device.measure(
-        Workload(device.launcher(launch, None), Traffic(0, 64), launch=launch), Budget(), lambda _: None
-    )
-    (finding,) = (found for found in measured.findings if found.code == "declared-bytes-written")
+    findings = measured(device, launch, Traffic(0, 64)).findings
+    (finding,) = (found for found in findings if found.code == "declared-bytes-written")
     assert finding.text.endswith(f"the kernel touches 128 B: {told}")
     assert finding.level == "note"
 
@@ -115,11 +119,10 @@ def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):
 def test_declared_arrays_that_no_launch_touches_are_told(device):
     x, y, other, whole = (np.ones(64, np.float32) for _ in range(4))
     launch = Launch(device.kernel(KernelSource(text=COPY, name="copy")), (1,), (64,), (y, x))
-    call = device.launcher(launch, None)
 
     def untouched(reads, writes):
-        measured = device.measure(Workload(call, Traffic(1, 1), launch=launch, reads=reads, writes=writes), *ONCE)
-        return [found.text for found in measured.findings if found.code == UNTOUCHED]
+        findings = measured(device, launch, reads=reads, writes=writes).findings
+        return [found.text for found in findings if found.code == UNTOUCHED]
 
     assert untouched((x,), (y,)) == untouched((x[32:],), (y[:1],)) == untouched((), ()) == []
     assert untouched((x, other), (whole,)) == [
@@ -151,11 +154,7 @@ def test_launches_of_a_callable_are_counted_each_and_temporaries_stay_apart(devi
             launch(total, 1, 128, sums, parts)
             del parts
 
-    def measured(times):
-        workload = Workload(lambda: both(times), Traffic(1024, 4))
-        return device.measure(workload, Budget(), lambda _: None)
-
-    found = measured(1)
+    found = measured(device, both)
     assert sums[0] == 256
     names = "load_sectors", "store_sectors", "atomic_sectors", "distinct_bytes_read", "distinct_bytes_written"
     each = [[launch[name] for name in ("kernel", "blocks", "times", *names)] for launch in found.detail["launches"]]
@@ -164,16 +163,16 @@ def test_launches_of_a_callable_are_counted_each_and_temporaries_stay_apart(devi
     assert [found.counts[name] for name in names] == [48, 16, 4, 1540, 516]
     roles = {"out": "scratch", "x": "input", "sum": "in place"}
     assert {array["name"]: array["role"] for array in found.detail["arrays"]} == roles
-    assert json.dumps(measured(1).detail) == json.dumps(found.detail), "no address of this process"
+    assert json.dumps(measured(device, both).detail) == json.dumps(found.detail), "no address of this process"
 
-    many = measured(60)
+    many = measured(device, lambda: both(60))
     assert (len(many.detail["launches"]), many.detail["launch_count"]) == (100, 120)
     assert sum(array["role"] == "scratch" for array in many.detail["arrays"]) == 60
 
 
 def test_one_launch_has_no_list_of_launches_and_no_roles(device):
     out, x = np.zeros(64, np.float32), np.ones(64, np.float32)
-    detail = device.measure(Workload(lambda: copied(device, out, x), Traffic(256, 256)), Budget(), str).detail
+    detail = measured(device, lambda: copied(device, out, x)).detail
     assert "launches" not in detail
     assert detail["arrays"][0] == {"name": "out", "nbytes": 256, "bytes_read": 0, "bytes_written": 256}
 
@@ -185,8 +184,8 @@ def test_launches_alike_in_a_row_are_one(device):
         for out, given in ((a[:64], b), (b, a[:64]), (a[1:], b), (b, a[:64]), (a[:64], b)):
             copied(device, out, given)
 
-    detail = device.measure(Workload(five, Traffic(256, 256)), Budget(), lambda _: None).detail
-    assert [(one["times"], one["store_sectors"]) for one in detail["launches"]] == [(2, 8), (1, 10), (2, 8)]
+    launches = measured(device, five).detail["launches"]
+    assert [(one["times"], one["store_sectors"]) for one in launches] == [(2, 8), (1, 10), (2, 8)]
 
 
 def test_a_printf_that_ran_is_a_note(device):
@@ -194,11 +193,8 @@ def test_a_printf_that_ran_is_a_note(device):
     kernel = device.kernel(KernelSource(f'extern "C" __global__ void k(int n) {{\n{lines}}}\n', "k"))
 
     def noted(n):
-        launch = Launch(kernel, (1,), (1,), (n,))
-        measured = device.measure(
-            Workload(device.launcher(launch, None), Traffic(0, 0), launch=launch), Budget(), lambda _: None
-        )
-        return [(found.code, found.level, found.text) for found in measured.findings]
+        findings = measured(device, Launch(kernel, (1,), (1,), (n,)), Traffic(0, 0)).findings
+        return [(found.code, found.level, found.text) for found in findings]
 
     assert noted(0) == []
     assert noted(2) == [("printf", "note", "printf was called and printed nothing: kernel.cu:2, kernel.cu:3")]

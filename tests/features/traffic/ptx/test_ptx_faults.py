@@ -22,20 +22,33 @@ def test_reading_past_the_end() -> None:
     np.testing.assert_array_equal(target, [1.0] * 250 + [0.0] * 6)
 
 
-def test_writing_past_the_end_leaves_the_neighbour_alone() -> None:
-    buffer = np.zeros(256, np.float32)
-    (fault,) = run(COPIES, "copy", (2,), (128,), np.zeros(200, np.float32), buffer + 1, faulty=True).faults
-    assert (fault.code, fault.array, fault.threads) == ("out-of-bounds", "out", 56)
+READ_ONLY = np.zeros(128, np.float32)
+READ_ONLY.flags.writeable = False
+ONES = np.ones(1024, np.float32)
+# A kernel, its grid and block, arguments after the first, where to, and what is told.
+WRONG = {
+    "writing past the end": ("copy", 2, 128, (ONES[:256],), np.zeros(200, np.float32), "out-of-bounds", "out", 56, ""),
+    "before the beginning": ("shifted", 1, 128, (ONES[:256], -2), None, "out-of-bounds", "in", 2, "byte -8 of in"),
+    "null": ("copy", 1, 128, (None,), None, "out-of-bounds", "", 128, "belong to no array (address 0x0)"),
+    "misaligned": (
+        *("copy4", 1, 32, (ONES[1:],), None, "misaligned", "in", 32),
+        "reads 16 bytes at byte 4 of in, which is no multiple of 16",
+    ),
+    "read-only": ("copy", 1, 128, (ONES[:128],), READ_ONLY, "read-only", "out", 128, ""),
+}
 
 
-def test_before_the_beginning_and_null() -> None:
-    source, target = np.ones(256, np.float32), np.zeros(128, np.float32)
-    (fault,) = run(COPIES, "shifted", (1,), (128,), target, source, -2, faulty=True).faults
-    assert (fault.code, fault.array, fault.threads, fault.thread) == ("out-of-bounds", "in", 2, "(0, 0, 0)")
-    assert "byte -8 of in" in fault.text
-    (fault,) = run(COPIES, "copy", (1,), (128,), target, None, faulty=True).faults
-    assert (fault.code, fault.threads) == ("out-of-bounds", 128)
-    assert "belong to no array (address 0x0)" in fault.text
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_places_of_arrays(name: str) -> None:
+    kernel, grid, block, args, target, code, array, threads, said = WRONG[name]
+    out = np.zeros(128, np.float32) if target is None else target
+    (fault,) = run(COPIES, kernel, (grid,), (block,), out, *args, faulty=True).faults
+    assert (fault.code, fault.array, fault.threads, fault.thread) == (
+        *(code, array, threads),
+        "(72, 0, 0)" if target is not None and len(target) == 200 else "(0, 0, 0)",
+    )
+    assert said in fault.text
+    assert not READ_ONLY.any()
 
 
 def test_an_address_that_is_a_number() -> None:
@@ -63,22 +76,6 @@ def test_addresses_of_arrays_in_an_array_are_no_fault() -> None:
     assert (fault.code, fault.array) == ("out-of-bounds", "")
     (fault,) = run(TABLE, "through", (1,), (32,), out, np.zeros(1, np.uint64), faulty=True).faults
     assert (fault.code, fault.array) == ("out-of-bounds", "")
-
-
-def test_misaligned_vectors() -> None:
-    buffer, target = np.ones(1024, np.float32), np.zeros(128, np.float32)
-    (fault,) = run(COPIES, "copy4", (1,), (32,), target, buffer[1:], faulty=True).faults
-    assert (fault.code, fault.array, fault.threads) == ("misaligned", "in", 32)
-    assert "reads 16 bytes at byte 4 of in, which is no multiple of 16" in fault.text
-
-
-def test_read_only_arrays() -> None:
-    source = np.ones(128, np.float32)
-    target = np.zeros(128, np.float32)
-    target.flags.writeable = False
-    (fault,) = run(COPIES, "copy", (1,), (128,), target, source, faulty=True).faults
-    assert (fault.code, fault.array) == ("read-only", "out")
-    assert not target.any()
 
 
 SHARED = r"""

@@ -65,10 +65,26 @@ store:
     np.testing.assert_array_equal(out, np.resize([10, 20, 30, 20], 64))
 
 
-def test_exit_ends_a_thread_and_not_its_warp() -> None:
-    out = np.zeros(64, np.uint32)
-    execute(" mov.u32 %a, 7;\n setp.lt.u32 %q, %t, 5;\n@%q exit;\n" + STORE, out)
-    np.testing.assert_array_equal(out, np.where(np.arange(64) < 5, 0, 7))
+LOW = " setp.lt.u32 %q, %t, 5;\n"
+# What threads store over 99, by what they compute in %a.
+STORED = {
+    "exit ends a thread and not its warp": (f" mov.u32 %a, 7;\n{LOW}@%q exit;\n", [99] * 5 + [7] * 59),
+    "the mask of lanes that did not branch away": (
+        f" mov.u32 %a, 0;\n{LOW}@%q bra done;\n activemask.b32 %a;\ndone:\n",
+        [0] * 5 + [0xFFFFFFE0] * 27 + [0xFFFFFFFF] * 32,
+    ),
+    "the upper half of a clock": (" mov.u32 %a, %clock_hi;\n", [0] * 64),
+    "the upper half of a timer": (" mov.u32 %a, %globaltimer_hi;\n", [0] * 64),
+    "the size of a warp is a number": (" mov.u32 %a, WARP_SZ;\n", [32] * 64),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_what_each_thread_stores(name: str) -> None:
+    body, expected = STORED[name]
+    out = np.full(64, 99, np.uint32)
+    execute(body + STORE, out)
+    np.testing.assert_array_equal(out, expected)
 
 
 def test_barriers_in_every_spelling() -> None:
@@ -125,12 +141,6 @@ def test_shuffles(mode: str, width: int) -> None:
     expected = [shuffled(mode, lane % 32, int(distance[lane]), clamp) for lane in range(64)]
     np.testing.assert_array_equal(out, [source[lane // 32 * 32 + expected[lane][0]] for lane in range(64)])
     np.testing.assert_array_equal(inside, [within for _, within in expected])
-
-
-def test_the_mask_of_lanes_that_did_not_branch_away() -> None:
-    out = np.zeros(64, np.uint32)
-    execute(f" mov.u32 %a, 0;\n setp.lt.u32 %q, %t, 5;\n@%q bra done;\n activemask.b32 %a;\ndone:\n{STORE}", out)
-    np.testing.assert_array_equal(out, [0] * 5 + [0xFFFFFFE0] * 27 + [0xFFFFFFFF] * 32)
 
 
 @pytest.mark.parametrize("tile", [4, 32])
@@ -321,13 +331,6 @@ again:
     assert (out < 5500).all()
 
 
-@pytest.mark.parametrize("clock", ["clock_hi", "globaltimer_hi"])
-def test_the_upper_half_of_a_clock(clock: str) -> None:
-    out = np.ones(64, np.uint32)
-    execute(f" mov.u32 %a, %{clock};\n{STORE}", out)
-    assert not out.any()
-
-
 def test_one_lane_is_elected() -> None:
     out, leaders = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
     body = f""" mov.u32 %b, 99;
@@ -409,9 +412,3 @@ def test_calls_and_returns_in_every_spelling() -> None:
     execute(body + STORE, out, functions=functions)
     total = 6 * np.arange(64)
     np.testing.assert_array_equal(out, np.where(total < 100, total, 7))
-
-
-def test_the_size_of_a_warp_is_a_number() -> None:
-    out = np.zeros(64, np.uint32)
-    execute(" mov.u32 %a, WARP_SZ;\n" + STORE, out)
-    np.testing.assert_array_equal(out, 32)
