@@ -17,7 +17,6 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     BasicBlock,
     Compute,
     Fence,
-    Guard,
     Nothing,
     Read,
     Step,
@@ -126,7 +125,7 @@ class BlockWriter:
     def value(self, read: Read) -> str:
         return self.registers.typed(self.bits(read.register), read)
 
-    def guard(self, guard: Guard) -> str:
+    def guard(self, guard: Read) -> str:
         bits = self.bits(guard.register)
         return f"!{bits}" if guard.negated else bits
 
@@ -142,7 +141,7 @@ class BlockWriter:
             self.lines += ["LANES {", *(f"  {line}" for line in body), "}"]
         self._values, self._written, self.lines_of_loop = {}, {}, []
 
-    def mask(self, guard: Guard | None) -> str:
+    def mask(self, guard: Read | None) -> str:
         """Return the mask of the lanes for which a guard holds; to be used after the loop."""
         return (
             "mask"

@@ -306,18 +306,16 @@ def _reads_all(nbytes: int, size: Any) -> Any:
 
 
 def _narrowed(
-    here: Here, site: int, guard: program.Guard | None, source: program.Read, holds: Callable[[Any], Any]
-) -> tuple[program.Guard, program.Step]:
+    here: Here, site: int, guard: program.Read | None, source: program.Read, holds: Callable[[Any], Any]
+) -> tuple[program.Read, program.Step]:
     """Return a guard that holds where `guard` does and `holds` is true of the source, and the step that computes it."""
-    both, sources = here.context.file.new(), [source]
-    if guard is not None:
-        sources.append(program.Read(guard.register, DTYPES["pred"], False, guard.negated))
+    both, sources = here.context.file.new(), (source,) if guard is None else (source, guard)
 
     def function(value: Any, held: Any = True) -> Any:
         return holds(value) & held
 
-    return program.Guard(both, False), program.Compute(
-        site=site, function=function, sources=tuple(sources), targets=(program.Write(both),)
+    return program.Read(both, DTYPES["pred"]), program.Compute(
+        site=site, function=function, sources=sources, targets=(program.Write(both),)
     )
 
 
@@ -468,7 +466,8 @@ def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
 
 def matrix_product(here: Here) -> Sequence[program.Step]:
     """Decode mma.sync of 16 × 8 results, or of 8 × 8 whole numbers."""
-    depth, left, right = matrices.depth_of(here.choice["mshape"]), here.choice["mleft"], here.choice["mright"]
+    _, _, depth = matrices.sizes(here.choice["mshape"])
+    left, right = here.choice["mleft"], here.choice["mright"]
     result, eight = here.choice["mresult"], here.choice["mshape"].startswith("m8")
     saturates = "satfinite" in here.choice
     if not matrices.exists(depth, left, right, result, here.choice["maccumulated"]) or (saturates and result != "s32"):
@@ -492,7 +491,7 @@ def matrix_product(here: Here) -> Sequence[program.Step]:
 def group_product(here: Here) -> Sequence[program.Step]:
     """Decode wgmma.mma_async. It is done at once: its wait for the result changes nothing here."""
     left, right, result = (here.choice[name] for name in ("mleft", "mright", "mresult"))
-    columns, depth = (int(part) for part in here.choice["gshape"].removeprefix("m64n").split("k"))
+    _, columns, depth = matrices.sizes(here.choice["gshape"])
     held, a, b, adds, *numbers = here.operands
     registers = items_of(held)
     signs = [getattr(one, "value", None) for one in numbers]

@@ -218,8 +218,6 @@ class _Decoder:
         self._calls: list[tuple[str, str | None]] = [(function.name, None)]
 
     def kernel(self) -> program.Kernel:
-        if not self._function.is_defined:
-            raise KernelError(f"kernel {self._function.name} is declared, but its body is not in this module")
         self._block(self._function.body, None)
         self._items.append(program.Exit(site=self._context.site("exit", 0)))
         tuning = self._function.tuning
@@ -282,10 +280,8 @@ class _Decoder:
         elif location.file in self._own:
             self._inlined.pop(here, None)
         file, line = self._inlined.get(here, here)
-        return self._file_name(file), line
-
-    def _file_name(self, number: int) -> str:
-        return self._main_file if number == self._main else self._files.get(number, self._main_file).rsplit("/", 1)[-1]
+        path = self._main_file if file == self._main else self._files.get(file, self._main_file)
+        return path.rsplit("/", 1)[-1], line
 
     def _instruction(self, instruction: parsing.Instruction, scope: Scope) -> None:
         if len(self._items) > MAX_STEPS:

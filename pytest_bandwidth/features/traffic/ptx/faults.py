@@ -210,10 +210,6 @@ class InitialisationChecker(Checker):
         self._windows: dict[Region, Array] = {}
         self.unwritten: list[tuple[Access, list[Array]]] = []
 
-    def take_unwritten(self) -> list[tuple[Access, list[Array]]]:
-        taken, self.unwritten = self.unwritten, []
-        return taken
-
     def begin(self, geometry: Geometry) -> None:
         super().begin(geometry)
         self._windows = {}

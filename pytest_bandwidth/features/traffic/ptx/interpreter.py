@@ -65,8 +65,8 @@ class Registers:
     def read(self, source: program.Read) -> Array:
         value = self._values[source.register]
         if value is None:  # never written: compilers leave that to values nobody needs
-            return np.zeros((1, 1), source.dtype)
-        if source.narrow:
+            value = np.zeros((1, 1), source.dtype)
+        elif source.narrow:
             value = value.view(f"u{value.dtype.itemsize}").astype(f"u{source.dtype.itemsize}")
         if value.dtype is not source.dtype:
             value = value.view(source.dtype)
@@ -85,16 +85,9 @@ class Registers:
                 value = np.where(lanes, value, old.view(value.dtype))
         self._values[register] = value
 
-    def predicate(self, guard: program.Guard) -> Array:
-        """Tell where a guard holds."""
-        value = self._values[guard.register]
-        if value is None:
-            value = np.zeros((1, 1), np.bool_)
-        return ~value if guard.negated else value
-
-    def guarded(self, guard: program.Guard | None, lanes: Array) -> Array:
+    def guarded(self, guard: program.Read | None, lanes: Array) -> Array:
         """Return the lanes for which the guard holds."""
-        return lanes if guard is None else lanes & self.predicate(guard)
+        return lanes if guard is None else lanes & self.read(guard)
 
 
 class Tally:
@@ -359,7 +352,8 @@ class BatchInterpreter:
         elif isinstance(step, program.Print) and lanes.any():
             self.tally.printed.add(step.site)
         if self.initialisation.unwritten:
-            self._participation.load(step, self.initialisation.take_unwritten())
+            self._participation.load(step, self.initialisation.unwritten)
+            self.initialisation.unwritten = []
         for target, result in zip(step.targets, results, strict=False):
             self._registers.write(target, result, lanes, step.guard is not None)
 
@@ -424,9 +418,9 @@ class BatchInterpreter:
         there = groups.get(number)
         groups[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
 
-    def _split(self, guard: program.Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
+    def _split(self, guard: program.Read, mask: Mask) -> tuple[Mask | None, Mask | None]:
         """Return the lanes for which the guard holds and the others; None for none, the same mask for all."""
-        truth = self._registers.predicate(guard)
+        truth = self._registers.read(guard)
         taken = mask.lanes & truth
         if not taken.any():
             return None, mask

@@ -6,6 +6,8 @@ last axis numbers a warp's lanes: `group` = lane ÷ 4 is a row, and the four lan
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
@@ -19,9 +21,10 @@ DEPTHS = {32: (4, 8), 16: (8, 16), 8: (16, 32)}
 WHOLE = ("s8", "u8")
 
 
-def depth_of(shape: str) -> int:
-    """Return how many products an element is the sum of: 16 for ``m16n8k16``."""
-    return int(shape.rpartition("k")[2])
+def sizes(shape: str) -> tuple[int, int, int]:
+    """Return rows and columns, and how many products an element is the sum of: 16, 8, 16 for ``m16n8k16``."""
+    rows, columns, depth = (int(part) for part in re.split("[mnk]", shape)[1:])
+    return rows, columns, depth
 
 
 def exists(depth: int, left: str, right: str, result: str, accumulated: str) -> bool:

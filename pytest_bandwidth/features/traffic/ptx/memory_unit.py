@@ -314,22 +314,18 @@ def _update_halves(
 
     Fills `old`; lanes that meet at one place take turns in the order of blocks and threads.
     """
+    rows = {"add": halves.arithmetic(np.add), "min": halves.minmax("min"), "max": halves.minmax("max")}
+    function = None if step.operation == "cas" else rows[step.operation]({"half": step.type})
     data = region.typed(step.dtype)
-    rows = spread(np.arange(len(index))[:, None] * region.block_step, index.shape)
+    first_row = spread(np.arange(len(index))[:, None] * region.block_step, index.shape)
     pending = np.flatnonzero(mask)
-    keys = rows.reshape(-1) * np.int64(data.shape[1]) + index.reshape(-1)
+    keys = first_row.reshape(-1) * np.int64(data.shape[1]) + index.reshape(-1)
     while len(pending):
         _, first = np.unique(keys[pending], return_index=True)
         turn = pending[first]
         row, place = np.divmod(keys[turn], data.shape[1])
         was = data[row, place]
         old.reshape(-1)[turn] = was
-        data[row, place] = _half_result(step, was, value.reshape(-1)[turn], other.reshape(-1)[turn])
+        given, instead = value.reshape(-1)[turn], other.reshape(-1)[turn]
+        data[row, place] = np.where(was == given, instead, was) if function is None else function(was, given)
         pending = np.delete(pending, first)
-
-
-def _half_result(step: program.Atomic, was: Array, value: Array, other: Array) -> Array:
-    if step.operation == "cas":
-        return np.where(was == value, other, was)
-    rows = {"add": halves.arithmetic(np.add), "min": halves.minmax("min"), "max": halves.minmax("max")}
-    return np.asarray(rows[step.operation]({"half": step.type})(was, value))

@@ -19,7 +19,7 @@ from pytest_bandwidth.features.traffic.ptx import parsing
 from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS, WARP, Array
 from pytest_bandwidth.features.traffic.ptx.memory import GRID_REGISTERS, PARAM_BASE
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
-from pytest_bandwidth.features.traffic.ptx.program import Guard, Parameter, Read, Site, Symbol, Write
+from pytest_bandwidth.features.traffic.ptx.program import Parameter, Read, Site, Symbol, Write
 
 # Between two variables of shared or local memory, so that an index just past the end is seen; 128 bytes keep the banks.
 RED_ZONE_BYTES = 128
@@ -253,14 +253,14 @@ class Here:
     def site(self) -> int:
         return self.context.site(self.instruction.opcode, self.instruction.line)
 
-    def guard(self) -> Guard | None:
+    def guard(self) -> Read | None:
         guard = self.instruction.guard
         if guard is None:
             return None
         index, kind = self.register(guard.text)
         if kind != "pred":
             self.refuse(f" under {guard.text}, which is no predicate")
-        return Guard(index, guard.negated)
+        return Read(index, DTYPES["pred"], negated=guard.negated)
 
     def refuse(self, detail: str = "") -> NoReturn:
         """Raise NotOnThisDevice, naming kernel, opcode and line."""

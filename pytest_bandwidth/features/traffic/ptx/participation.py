@@ -67,7 +67,7 @@ class Participation:
     def exit(self, lanes: Array) -> None:
         self._alive, self._active = self._alive & ~lanes, self._active & ~lanes
 
-    def use(self, registers: Iterable[program.Read | program.Guard], lanes: Array, site: int) -> None:
+    def use(self, registers: Iterable[program.Read], lanes: Array, site: int) -> None:
         """Add a fault where the lanes use what is undefined; once, so the value then counts as defined."""
         for register in registers:
             for origin, marks in self.undefined.get(register.register, {}).items():
@@ -140,8 +140,15 @@ class Participation:
             row, lane = np.argwhere(np.any(planes, axis=0))[0]
             array = access.region.describe(int(spread(access.offset, self._shape)[row, lane]))
             origin = self._origin(step.site, access.region, array)
-            remote = self._in_clusters and _may_be_remote(step, self._sites[step.site].opcode)
-            if not isinstance(step, program.Load) or isinstance(step, program.GroupProduct) or remote:
+            # It may read another block's shared memory.
+            remote = (
+                "shared::cluster" in self._sites[step.site].opcode or getattr(step, "space", "") not in memory.WINDOWS
+            )
+            if (
+                not isinstance(step, program.Load)
+                or isinstance(step, program.GroupProduct)
+                or (remote and self._in_clusters)
+            ):
                 fresh = self._mark_of(access.offset)
                 self._report(origin, np.where(access.mask & np.any(planes, axis=0), fresh, 0), step.site)
                 continue
@@ -266,11 +273,6 @@ def _whole_warps(lanes: Array, members: Array) -> bool:
         return False
     warps = lanes.reshape(len(lanes), -1, min(WARP, lanes.shape[1]))
     return bool((warps.all(axis=2) == warps.any(axis=2)).all())
-
-
-def _may_be_remote(step: program.Step, opcode: str) -> bool:
-    """Return whether a load may read another block's shared memory."""
-    return "shared::cluster" in opcode or getattr(step, "space", "") not in memory.WINDOWS
 
 
 def _cuda_name(step: program.Step) -> str:

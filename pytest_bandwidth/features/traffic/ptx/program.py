@@ -53,18 +53,12 @@ class Write:
     widen: np.dtype[Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
-    register: int
-    negated: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """Hold one instruction: at `site` (an index into the kernel's sites), for the lanes where `guard` holds."""
 
     site: int
-    guard: Guard | None = None
+    guard: Read | None = None
     sources: tuple[Read, ...] = ()
     targets: tuple[Write | None, ...] = ()
 

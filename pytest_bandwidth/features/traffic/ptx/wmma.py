@@ -40,14 +40,9 @@ class _Fragment(NamedTuple):
     per: int
 
 
-def _sizes(shape: str) -> tuple[int, int, int]:
-    rows, columns, depth = (int(part) for part in shape.replace("m", "").replace("n", "k").split("k"))
-    return rows, columns, depth
-
-
 def _fragment(operand: str, shape: str, kind: str) -> _Fragment:
     """Return where a lane's registers lie in A, B, or C and D (of `kind` f16, f32 or s32)."""
-    rows, columns, depth = _sizes(shape)
+    rows, columns, depth = matrices.sizes(shape)
     if operand in ("a", "b"):
         per = 32 // matrices.BITS[kind]
         blocks, deep = (rows if operand == "a" else columns) // 8, depth // (4 * per)
@@ -179,7 +174,7 @@ def multiply(here: Here) -> Sequence[Step]:
     depth = {"tf32": 8}.get(left, 16)
     if (
         left != right
-        or _sizes(shape)[2] != depth
+        or matrices.sizes(shape)[2] != depth
         or not matrices.exists(depth, left, right, result, accumulated)
         or ("satfinite" in here.choice and result != "s32")
     ):
@@ -201,7 +196,7 @@ def multiply(here: Here) -> Sequence[Step]:
 def _product(
     shape: str, kind: str, result: str, counts: tuple[int, int], _active: Array, *words: Array
 ) -> tuple[Array, ...]:
-    rows, columns, _ = _sizes(shape)
+    rows, columns, _ = matrices.sizes(shape)
     a = matrices.eights(words[: counts[0]], kind, rows // 8)
     b = matrices.eights(words[counts[0] : sum(counts)], kind, columns // 8)
     c = words[sum(counts) :]

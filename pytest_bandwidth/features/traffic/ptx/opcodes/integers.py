@@ -79,11 +79,6 @@ def remainder(a: Array, b: Array) -> Array:
     return np.where(zero, a, np.fmod(a, np.where(zero, b.dtype.type(1), b)))
 
 
-def absolute_difference_sum(a: Array, b: Array, c: Array) -> Array:
-    """Compute sad: c + |a − b|."""
-    return c + np.where(a < b, b - a, a - b)
-
-
 def compare(choice: Choice) -> Meaning:
     """Compute the comparison of a setp or set on integers."""
     return COMPARISONS[chosen(choice, "cmp", "ucmp", "same")]

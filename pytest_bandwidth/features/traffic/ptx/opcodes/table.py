@@ -56,7 +56,7 @@ INTEGER_ARITHMETIC = [
     Form("mad.lohi.itype", "itype <- itype itype itype", integers.multiply_add),
     Form("mul24.lohi.i32", "i32 <- i32 i32", integers.multiply24),
     Form("mad24.lohi.i32", "i32 <- i32 i32 i32", integers.multiply24),
-    Form("sad.itype", "itype <- itype itype itype", same(integers.absolute_difference_sum)),
+    Form("sad.itype", "itype <- itype itype itype", same(lambda a, b, c: c + np.where(a < b, b - a, a - b))),
     Form("div.itype", "itype <- itype itype", same(integers.divide)),
     Form("rem.itype", "itype <- itype itype", same(integers.remainder)),
     *each("abs neg", ".stype", "stype <- stype", same, SIGNS),
