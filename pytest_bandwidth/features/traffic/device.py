@@ -57,7 +57,6 @@ from pytest_bandwidth.features.traffic.findings import (
 from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dispatcher
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
-from pytest_bandwidth.features.traffic.ptx.faults import AccessFault
 from pytest_bandwidth.features.traffic.ptx.memory import ORIGIN, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     CubinModule,
@@ -361,6 +360,9 @@ class TrafficDevice(Device):
             if makers and any(one.nvrtc_version for one in executions):
                 makers[COMPILER_SETTING] = self._identity.settings[COMPILER_SETTING]
         execution = together(executions)
+        # What baselines compare: counts of a sample of blocks are other figures.
+        sampled = any(one.sample_spread is not None for one in executions)
+        method = f"ptx, {execution.blocks_run} blocks" if sampled else "ptx"
         identity = self.chosen
         if makers:
             identity = replace(identity, settings={"arch": self._arch, **makers})
@@ -369,7 +371,7 @@ class TrafficDevice(Device):
         declared = declared_against_seen(workload.traffic, execution) if len(executions) == 1 else ()
         declared += untouched_arrays(workload, execution)
         return replace(
-            self._counted(workload, _method(executions), {**plain_counts(execution), **compiled}),
+            self._counted(workload, method, {**plain_counts(execution), **compiled}),
             device=identity,
             resources=resources,
             findings=(*(Finding(MISREAD_ARRAY, text, NOTE) for text in misread), *declared, *by_line(execution)),
@@ -476,8 +478,10 @@ class TrafficDevice(Device):
             uninitialised=self._still_unwritten(),
             max_seconds=self._timeout,
         )
-        if execution.faults:
-            raise KernelFault(_faults_text(launch.kernel.name, execution.faults))
+        if faults := execution.faults:
+            told = "; ".join(f"{fault.code}: {fault.text}" for fault in faults[:MOST_FAULTS_TOLD])
+            more = f"; and {len(faults) - MOST_FAULTS_TOLD} more" if len(faults) > MOST_FAULTS_TOLD else ""
+            raise KernelFault(f"kernel {launch.kernel.name}: {told}{more}")
         if self._launched is not None:
             named = replace(execution, kernel=name or execution.kernel)
             self._launched.append((named, self.code(launch), launch))
@@ -519,12 +523,6 @@ def _most(resources: Sequence[KernelResources | None]) -> KernelResources | None
     )
 
 
-def _method(executions: Sequence[Execution]) -> str:
-    """Return what baselines compare: counts of a sample of blocks are other figures."""
-    run = sum(execution.blocks_run for execution in executions)
-    return "ptx" if all(one.sample_spread is None for one in executions) else f"ptx, {run} blocks"
-
-
 @functools.lru_cache(SOURCES_KEPT)
 def _compiled(
     text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str, seconds: float
@@ -541,10 +539,3 @@ def _loaded(ptx: str, arch: str, filename: str, file: str) -> Program:
     # LLVM's comes from Triton, most often.
     is_blocks = _OF_LLVM in ptx[:1000]
     return Program(PtxModule(ptx, nvrtc_version(), arch, filename=filename, for_blocks=is_blocks, file=file))
-
-
-def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:
-    """Name the first faults, ``kernel k: race: …``, and how many more there are."""
-    told = "; ".join(f"{fault.code}: {fault.text}" for fault in faults[:MOST_FAULTS_TOLD])
-    more = f"; and {len(faults) - MOST_FAULTS_TOLD} more" if len(faults) > MOST_FAULTS_TOLD else ""
-    return f"kernel {kernel}: {told}{more}"

@@ -32,23 +32,17 @@ def place_arguments(
     regions: dict[int, memory.Region] = {}
     for number, (parameter, name, argument) in enumerate(zip(parameters, names, arguments, strict=True)):
         label = f"argument {number + 1} ({name}) of kernel {kernel}"
-        if _goes_by_value(argument, parameter):
-            value = _scalar(argument.reshape(())[()], label, parameter)
-        elif isinstance(argument, np.ndarray):
-            value = _pointer(argument, number, name, label, parameter, regions)
-        else:
+        if not isinstance(argument, np.ndarray):
             value = _scalar(argument, label, parameter)
+        elif not _is_pointer(parameter) and (argument.ndim == 0 or (argument.size == 1 and argument.dtype.names)):
+            # One scalar or struct, which CuPy passes by value.
+            value = _scalar(argument.reshape(())[()], label, parameter)
+        else:
+            value = _pointer(argument, number, name, label, parameter, regions)
         buffer[parameter.offset : parameter.offset + parameter.size] = value
     return memory.Region(
         "the parameters", "param", memory.PARAM_REGION, buffer[None, :], writable=False
     ), *regions.values()
-
-
-def _goes_by_value(argument: Any, parameter: Parameter) -> bool:
-    """Return whether it is an array of one scalar or struct, which CuPy passes by value, for such a parameter."""
-    if not isinstance(argument, np.ndarray) or _is_pointer(parameter):
-        return False
-    return argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None)
 
 
 def _is_pointer(parameter: Parameter) -> bool:
@@ -68,7 +62,7 @@ def _pointer(
         raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU holds; copy it first")
     data, start = memory.flat_bytes(array)
     key = int(data.__array_interface__["data"][0])
-    low, high = _byte_bounds(array)
+    low, high = map(int, getattr(np.lib, "array_utils", np).byte_bounds(array))  # it moved in NumPy 2
     view = memory.View(name, (number,), low - key, high - low)
     known = regions.get(key)
     if known is None:
@@ -79,13 +73,6 @@ def _pointer(
     else:
         regions[key] = replace(known, views=_with(known.views, view), writable=known.writable or array.flags.writeable)
     return np.array([memory.region_base(regions[key].number) + start], np.uint64).view(np.uint8)
-
-
-def _byte_bounds(array: Array) -> tuple[int, int]:
-    """Return the addresses of an array's first byte and of the one behind its last; the module moved in NumPy 2."""
-    module = getattr(np.lib, "array_utils", np)
-    low, high = module.byte_bounds(array)
-    return int(low), int(high)
 
 
 def _with(views: tuple[memory.View, ...], view: memory.View) -> tuple[memory.View, ...]:

@@ -126,7 +126,8 @@ def within_bounds(
         return np.zeros((1, 1), np.bool_)
     outside = (offset < 0) | (offset > region.nbytes - width)
     if region.kind == "shared" or region.kind == "local":
-        outside = outside | ~_in_a_variable(region, offset, width)
+        starts = [(symbol.address, symbol.address + symbol.size - width) for symbol in region.symbols]
+        outside = outside | ~np.any([(offset >= first) & (offset <= last) for first, last in starts], axis=0)
     misaligned = (offset & (align - 1)) != 0
     inside = f"{{array}}, which has {region.nbytes} bytes" if region.kind == "global" else "{array}"
     inside += _dynamic_shared(region, offset, mask & outside)
@@ -151,13 +152,6 @@ def _dynamic_shared(region: Region, offset: Array, hits: Array) -> str:
         return ""
     given = f"only {dynamic.size} bytes" if dynamic.size else "none"
     return f": {readable_name(dynamic.name)} is dynamic shared memory, and the launch gives {given} (shared_mem=)"
-
-
-def _in_a_variable(region: Region, offset: Array, width: int) -> Array:
-    inside = np.zeros((1, 1), np.bool_)
-    for symbol in region.symbols:
-        inside = inside | ((offset >= symbol.address) & (offset + width <= symbol.address + symbol.size))
-    return inside
 
 
 def fill_untouched(array: Array) -> None:

@@ -221,8 +221,14 @@ class _Run:
         geometry = Geometry(
             extents.grid, extents.block, numbers, self._shared_bytes, kernel.static_shared_bytes, kernel.cluster
         )
-        if any(is_sparse(region.data) for region in self._arrays):
-            self._refuse_without_memory(geometry.rows * geometry.lanes)
+        needed = geometry.rows * geometry.lanes * SPARSE_BYTES_PER_LANE
+        virtual = any(is_sparse(region.data) for region in self._arrays)
+        if virtual and (available := available_bytes()) is not None and needed > available:
+            # Before the system ends this process.
+            raise OutOfMemory(
+                f"kernel {kernel.name}: threads that touch a page each of a virtual array need "
+                f"{format_bytes(needed)}, {format_bytes(available)} are free: launch fewer"
+            )
         self._regions |= {region.number: region for region in self._windows(geometry)}
         self._faults.begin(geometry)
         self._order.begin(geometry)
@@ -245,15 +251,6 @@ class _Run:
             self._arguments,
         ).run()
         self._bulk_stores.end()
-
-    def _refuse_without_memory(self, lanes: int) -> None:
-        """Raise OutOfMemory where pages of virtual arrays may not fit, before the system ends this process for them."""
-        needed, available = lanes * SPARSE_BYTES_PER_LANE, available_bytes()
-        if available is not None and needed > available:
-            raise OutOfMemory(
-                f"kernel {self._kernel.name}: threads that touch a page each of a virtual array need "
-                f"{format_bytes(needed)}, {format_bytes(available)} are free: launch fewer"
-            )
 
     def _windows(self, geometry: Geometry) -> list[Region]:
         """Make fresh shared and local memory."""

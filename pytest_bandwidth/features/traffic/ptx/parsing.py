@@ -250,14 +250,6 @@ _ESCAPE = re.compile(rb"\\(?:([0-7]{3})|(.))", re.DOTALL)
 _ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 
 
-def _unescaped(text: str) -> str:
-    """Return a path as the file system has it."""
-    plain = _ESCAPE.sub(
-        lambda match: bytes([int(match[1], 8) & 0xFF]) if match[1] else _ESCAPED.get(match[2], match[2]), text.encode()
-    )
-    return plain.decode("utf-8", "replace")
-
-
 def _integer(token: str) -> int:
     return int(token.rstrip("U"), 0) if "x" in token.lower() else int(token.rstrip("U"))
 
@@ -293,7 +285,12 @@ class _Builder(Transformer[Token, Module]):
         )
 
     def file(self, number: str, name: str, *_: Any) -> tuple[int, str]:
-        return _integer(number), _unescaped(name[1:-1])
+        """Return a file's number, and its path as the file system has it."""
+        path = _ESCAPE.sub(
+            lambda match: bytes([int(match[1], 8) & 0xFF]) if match[1] else _ESCAPED.get(match[2], match[2]),
+            name[1:-1].encode(),
+        )
+        return _integer(number), path.decode("utf-8", "replace")
 
     def target(self, *names: Token) -> Token:
         """Return the architecture, which may be newer than the device's."""

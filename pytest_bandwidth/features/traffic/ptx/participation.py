@@ -109,8 +109,12 @@ class Participation:
 
     def _otherwise(self, step: program.Step, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Return a step's operands with every bit that is undefined turned over."""
-        undefined = (_somewhere(self.undefined.get(source.register, {})) for source in step.sources)
-        return tuple(map(_inverted, operands, undefined))
+        found = []
+        for values, source in zip(operands, step.sources, strict=True):
+            bits = values if values.dtype == np.bool_ else _bits(values)
+            where = _somewhere(self.undefined.get(source.register, {}))
+            found.append(np.where(where, ~bits, bits).view(values.dtype))
+        return tuple(found)
 
     def _mark(self, targets: Sequence[program.Write | None], marks: Marks, lanes: Array) -> None:
         """Mark what lanes write; nothing where it is defined."""
@@ -300,8 +304,3 @@ def _somewhere(marks: Marks) -> Array:
 
 def _bits(values: Any) -> Array:
     return values.view(f"u{values.dtype.itemsize}")
-
-
-def _inverted(values: Array, where: Array) -> Array:
-    bits = values if values.dtype == np.bool_ else _bits(values)
-    return np.where(where, ~bits, bits).view(values.dtype)

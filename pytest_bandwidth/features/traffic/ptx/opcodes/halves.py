@@ -110,12 +110,8 @@ def _rounded(operation: Meaning, choice: Choice, kind: str, *sources: Array) -> 
     return _flushed(choice, narrow(result, kind), kind)
 
 
-def _exact_sum(x: Array, y: Array, z: Array) -> Array:
-    return odd_sum(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64))
-
-
 # Compute fma: one rounding of the exact a·b + c.
-fused = arithmetic(_exact_sum)
+fused = arithmetic(lambda x, y, z: odd_sum(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)))
 
 
 def odd_sum(a: Array, b: Array) -> Array:
