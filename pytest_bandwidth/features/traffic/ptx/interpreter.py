@@ -490,7 +490,7 @@ class BatchInterpreter:
             waiting, released = self._pass_named(waiting)
             busy.append(self._named.waiting)
         if busy:
-            waiting = self._without_blocks_of(busy, waiting)
+            waiting = self._hold_back(self._rows_with(busy), waiting)
         if self.geometry.cluster_blocks > 1:
             waiting = self._without_waiting_clusters(waiting)
         if len(waiting) > 1:
@@ -539,29 +539,28 @@ class BatchInterpreter:
         row, lane = map(int, np.argwhere(lanes)[0])
         self.faults.add("barrier", end.site, lanes, self._named.give_up(row, lane))
 
-    def _without_blocks_of(self, busy: list[Array], waiting: dict[int, Mask]) -> dict[int, Mask]:
-        """Return the groups without the blocks of these lanes, which poll or wait elsewhere; those go on waiting."""
-        held = np.zeros((self.geometry.rows, 1), np.bool_)
-        for lanes in busy:
-            held |= lanes.any(axis=1, keepdims=True)
+    def _rows_with(self, groups: Iterable[Array]) -> Array:
+        """Return the blocks of these lanes: bool (rows, 1)."""
+        rows = np.zeros((self.geometry.rows, 1), np.bool_)
+        for lanes in groups:
+            rows |= lanes.any(axis=1, keepdims=True)
+        return rows
+
+    def _hold_back(self, rows: Array, waiting: dict[int, Mask]) -> dict[int, Mask]:
+        """Return the groups without these blocks, which go on waiting."""
         passing: dict[int, Mask] = {}
         for number, mask in waiting.items():
-            self._part(number, mask, held, self._waiting, passing)
+            self._part(number, mask, rows, self._waiting, passing)
         return passing
 
     def _without_waiting_clusters(self, waiting: dict[int, Mask]) -> dict[int, Mask]:
         """Return the groups without those at a cluster's barrier that wait for threads at a block's, or that poll."""
         ends = {number: self.kernel.blocks[number].end for number in waiting}
         at_cluster = {number for number, end in ends.items() if isinstance(end, program.Barrier) and end.cluster}
-        busy = np.zeros((self.geometry.rows, 1), np.bool_)
-        elsewhere = (waiting[number] for number in waiting.keys() - at_cluster)
-        for mask in (*elsewhere, *self._polling.values()):
-            busy |= mask.lanes.any(axis=1, keepdims=True)
-        busy = busy[self.geometry.peers, 0].any(axis=1, keepdims=True)
         passing = {number: mask for number, mask in waiting.items() if number not in at_cluster}
-        for number in at_cluster:
-            self._part(number, waiting[number], busy, self._waiting, passing)
-        return passing
+        busy = self._rows_with(mask.lanes for mask in (*passing.values(), *self._polling.values()))
+        busy = busy[self.geometry.peers, 0].any(axis=1, keepdims=True)
+        return passing | self._hold_back(busy, {number: waiting[number] for number in at_cluster})
 
     def _report_stuck(self, waiting: dict[int, Mask]) -> None:
         """Report blocks whose threads wait at different barriers: undefined in CUDA (often a hang);

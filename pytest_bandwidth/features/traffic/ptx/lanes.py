@@ -28,7 +28,10 @@ def coordinates(number: Any, size: Dim) -> tuple[Any, Any, Any]:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Describe a batch: grid and block as launched; `blocks` are its blocks' linear numbers, int64 of shape (B,)."""
+    """Describe a batch: grid and block as launched; `blocks` are its blocks' linear numbers, int64 of shape (B,).
+
+    A launch has it without any block.
+    """
 
     grid: Dim
     block: Dim
@@ -40,6 +43,10 @@ class Geometry:
     @cached_property
     def cluster_blocks(self) -> int:
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @cached_property
+    def grid_blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
 
     @cached_property
     def clusters(self) -> Dim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -84,30 +84,17 @@ def execute(
     KernelError for unknown kernels; NotOnThisDevice for opcodes that are not modelled.
     """
     kernel = program.kernel(kernel_name)
-    extents = _Extents(_three(grid, "grid"), _three(block, "block"))
+    extents, none = (_three(grid, "grid"), _three(block, "block")), np.zeros(0, np.int64)
+    launch = Geometry(*extents, none, shared_bytes, kernel.static_shared_bytes, kernel.cluster)
     compiled = program.compiled
-    _check(kernel, extents, shared_bytes, compiled.arch, max_thread_instructions if blocks is None else None)
+    _check(kernel, launch, compiled.arch, max_thread_instructions if blocks is None else None)
     names = compiled.parameters or tuple(
         one.name for one in source_parameters(compiled.source, kernel.name, len(kernel.parameters))
     )
     arguments = place_arguments(kernel.name, kernel.parameters, names, args)
     tally = Tally(kernel, max_thread_instructions, max_seconds)
-    run = _Run(program, kernel, extents, shared_bytes, arguments, uninitialised, tally)
-    return run.sample(blocks, progress) if blocks is not None and blocks < extents.blocks else run.whole(progress)
-
-
-@dataclass(frozen=True, slots=True)
-class _Extents:
-    grid: Dim
-    block: Dim
-
-    @property
-    def blocks(self) -> int:
-        return self.grid[0] * self.grid[1] * self.grid[2]
-
-    @property
-    def threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
+    run = _Run(program, kernel, launch, arguments, uninitialised, tally)
+    return run.sample(blocks, progress) if blocks is not None and blocks < launch.grid_blocks else run.whole(progress)
 
 
 class _Run:
@@ -117,14 +104,13 @@ class _Run:
         self,
         program: Program,
         kernel: Kernel,
-        extents: _Extents,
-        shared_bytes: int,
+        launch: Geometry,
         arguments: tuple[Region, ...],
         uninitialised: Sequence[Array],
         tally: Tally,
     ) -> None:
-        self._program, self._kernel, self._extents = program, kernel, extents
-        self._shared_bytes = shared_bytes
+        self._program, self._kernel, self._launch = program, kernel, launch
+        self._blocks, self._shared_bytes = launch.grid_blocks, launch.dynamic_shared_bytes
         self._regions = {region.number: region for region in (*program.variables, *arguments)}
         if kernel.waits_for_grid:
             workspace = np.zeros((1, GRID_WORKSPACE_BYTES), np.uint8)
@@ -160,10 +146,11 @@ class _Run:
 
     def whole(self, progress: Progress | None) -> Execution:
         rows = self._rows_per_batch()
-        for first in range(0, self._extents.blocks, rows):
-            self._batch(np.arange(first, min(first + rows, self._extents.blocks)))
-            self._tell(progress, min(first + rows, self._extents.blocks), self._extents.blocks)
-        return self._result(self._extents.blocks, None)
+        for first in range(0, self._blocks, rows):
+            end = min(first + rows, self._blocks)
+            self._batch(np.arange(first, end))
+            self._tell(progress, end, self._blocks)
+        return self._result(self._blocks, None)
 
     def sample(self, blocks: int, progress: Progress | None) -> Execution:
         if blocks < 1:
@@ -175,7 +162,7 @@ class _Run:
         self._rows_per_batch()  # refuses what is too large
         whole = self._blocks_of_whole_clusters
         parts = max(1, blocks // whole)
-        chosen = np.unique(np.linspace(0, self._extents.blocks // whole - 1, parts).astype(np.int64)) * whole
+        chosen = np.unique(np.linspace(0, self._blocks // whole - 1, parts).astype(np.int64)) * whole
         totals = [np.zeros(10)]
         for done, number in enumerate(chosen, 1):
             self._batch(np.arange(number, number + whole))
@@ -188,8 +175,8 @@ class _Run:
 
     def _rows_per_batch(self) -> int:
         if self._kernel.waits_for_grid:
-            return self._extents.blocks
-        lanes = -(-self._extents.threads // WARP) * WARP
+            return self._blocks
+        lanes = self._launch.lanes
         rows = BATCH_LANES // lanes
         shared = self._kernel.dynamic_shared_offset + self._shared_bytes
         if self._uses_shared:
@@ -209,7 +196,7 @@ class _Run:
     @property
     def _blocks_of_whole_clusters(self) -> int:
         """Count the blocks in a row that hold whole clusters: lines of the grid for flat ones, planes for deep ones."""
-        (x, y, z), grid = self._kernel.cluster, self._extents.grid
+        (x, y, z), grid = self._kernel.cluster, self._launch.grid
         return grid[0] * grid[1] * z if z > 1 else grid[0] * y if y > 1 else x
 
     @property
@@ -217,10 +204,7 @@ class _Run:
         return bool(self._kernel.shared) or self._shared_bytes > 0
 
     def _batch(self, numbers: Array) -> None:
-        kernel, extents = self._kernel, self._extents
-        geometry = Geometry(
-            extents.grid, extents.block, numbers, self._shared_bytes, kernel.static_shared_bytes, kernel.cluster
-        )
+        kernel, geometry = self._kernel, replace(self._launch, blocks=numbers)
         needed = geometry.rows * geometry.lanes * SPARSE_BYTES_PER_LANE
         virtual = any(is_sparse(region.data) for region in self._arrays)
         if virtual and (available := available_bytes()) is not None and needed > available:
@@ -276,13 +260,13 @@ class _Run:
             progress(f"{self._kernel.name}: {done} of {total} blocks, {self._tally.threads:.3g} thread-instructions")
 
     def _result(self, blocks_run: int, spread: float | None) -> Execution:
-        compiled, extents = self._program.compiled, self._extents
+        compiled = self._program.compiled
         touched = [v for v in self._program.variables if v.kind == "global" and not v.name.startswith("__cudart")]
         regions = (*self._arrays, *touched)
         return Execution(
             kernel=self._kernel.name,
             nvrtc_version=compiled.nvrtc_version,
-            blocks=extents.blocks,
+            blocks=self._blocks,
             blocks_run=blocks_run,
             counts=self._traffic.total(),
             lines=self._traffic.lines(compiled.filename, compiled.source),
@@ -308,58 +292,57 @@ def _three(extents: Sequence[int], what: str) -> Dim:
     return x, y, z
 
 
-def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str, most_threads: int | None) -> None:
+def _check(kernel: Kernel, launch: Geometry, arch: str, most_threads: int | None) -> None:
     """Refuse what CUDA would, and a whole grid that the limit of instructions would stop in any case."""
-    for what, found, most in (("grid", extents.grid, MAX_GRID), ("block", extents.block, MAX_BLOCK)):
-        if any(not 1 <= have <= limit for have, limit in zip(found, most, strict=True)):
-            raise UsageError(f"{what} is {found}, expected 1 to {most} along each axis")
-    if extents.blocks > MAX_BLOCKS:
-        raise UsageError(f"grid {extents.grid} has {extents.blocks} blocks, this device takes at most {MAX_BLOCKS}")
-    together = extents.blocks * -(-extents.threads // WARP) * WARP
-    shared = extents.blocks * (kernel.static_shared_bytes + max(shared_bytes, 0))
-    for asked, limit, unit in (
-        (together, MAX_COOPERATIVE_THREADS, "threads"),
-        (shared, MAX_COOPERATIVE_SHARED_BYTES, "bytes of shared memory"),
-    ):
-        if kernel.waits_for_grid and asked > limit:
-            raise UsageError(
-                f"kernel {kernel.name} has a barrier of the grid, whose {asked} {unit} no GPU has at once; "
-                f"expected at most {limit}"
+    for what, found, limits in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
+        if any(not 1 <= have <= limit for have, limit in zip(found, limits, strict=True)):
+            raise UsageError(f"{what} is {found}, expected 1 to {limits} along each axis")
+    name, blocks, threads = f"kernel {kernel.name}", launch.grid_blocks, launch.grid_blocks * launch.threads
+    static, dynamic, most_shared = launch.static_shared_bytes, launch.dynamic_shared_bytes, most_shared_bytes(arch)
+    most = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
+    together = (
+        (blocks * launch.lanes, MAX_COOPERATIVE_THREADS, "threads"),
+        (blocks * (static + max(dynamic, 0)), MAX_COOPERATIVE_SHARED_BYTES, "bytes of shared memory"),
+    )
+    for is_wrong, said in (
+        (blocks > MAX_BLOCKS, f"grid {launch.grid} has {blocks} blocks, this device takes at most {MAX_BLOCKS}"),
+        *(
+            (
+                kernel.waits_for_grid and asked > limit,
+                f"{name} has a barrier of the grid, whose {asked} {unit} no GPU has at once; expected at most {limit}",
             )
-    if min(kernel.cluster) < 1 or math.prod(kernel.cluster) > MAX_CLUSTER_BLOCKS:
-        raise UsageError(
-            f"kernel {kernel.name} has clusters of {kernel.cluster} blocks, expected 1 to {MAX_CLUSTER_BLOCKS}"
-        )
-    if any(of_grid % of_cluster for of_grid, of_cluster in zip(extents.grid, kernel.cluster, strict=True)):
-        raise UsageError(
-            f"grid is {extents.grid}, expected multiples of {kernel.cluster}, the clusters of kernel {kernel.name}"
-        )
-    if kernel.exact_block not in (None, extents.block):
-        raise UsageError(
-            f"block {extents.block}: kernel {kernel.name} needs exactly {kernel.exact_block} threads (.reqntid)"
-        )
-    limit = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
-    if extents.threads > limit:
-        raise UsageError(
-            f"block {extents.block} has {extents.threads} threads, kernel {kernel.name} allows at most {limit}"
-        )
-    most_shared = most_shared_bytes(arch)
-    asked = kernel.static_shared_bytes + shared_bytes
-    if kernel.local_bytes > MAX_LOCAL_BYTES:
-        needed = f"{kernel.local_bytes} bytes of local memory a thread"
-        raise UsageError(f"kernel {kernel.name} needs {needed}, CUDA allows {MAX_LOCAL_BYTES}; make its arrays smaller")
-    if shared_bytes < 0 or asked > most_shared:
-        raise UsageError(
-            f"kernel {kernel.name} asks for {kernel.static_shared_bytes} + {shared_bytes} bytes of shared memory, "
-            f"expected 0 to {most_shared} on {arch}"
-        )
-
-    threads = extents.blocks * extents.threads
-    if most_threads is not None and threads > most_threads:
-        raise UsageError(
-            f"kernel {kernel.name} is launched with {threads:.3g} threads, more than the {most_threads:.3g} "
-            "thread-instructions that this device executes; use a smaller size there, or run a sample of its blocks"
-        )
+            for asked, limit, unit in together
+        ),
+        (
+            min(kernel.cluster) < 1 or launch.cluster_blocks > MAX_CLUSTER_BLOCKS,
+            f"{name} has clusters of {kernel.cluster} blocks, expected 1 to {MAX_CLUSTER_BLOCKS}",
+        ),
+        (
+            any(one and whole % one for whole, one in zip(launch.grid, kernel.cluster, strict=True)),
+            f"grid is {launch.grid}, expected multiples of {kernel.cluster}, the clusters of {name}",
+        ),
+        (
+            kernel.exact_block not in (None, launch.block),
+            f"block {launch.block}: {name} needs exactly {kernel.exact_block} threads (.reqntid)",
+        ),
+        (launch.threads > most, f"block {launch.block} has {launch.threads} threads, {name} allows at most {most}"),
+        (
+            kernel.local_bytes > MAX_LOCAL_BYTES,
+            f"{name} needs {kernel.local_bytes} bytes of local memory a thread, CUDA allows {MAX_LOCAL_BYTES}; "
+            "make its arrays smaller",
+        ),
+        (
+            dynamic < 0 or static + dynamic > most_shared,
+            f"{name} asks for {static} + {dynamic} bytes of shared memory, expected 0 to {most_shared} on {arch}",
+        ),
+        (
+            most_threads is not None and threads > most_threads,
+            f"{name} is launched with {threads:.3g} threads, more than the {most_threads or 0:.3g} "
+            "thread-instructions that this device executes; use a smaller size there, or run a sample of its blocks",
+        ),
+    ):
+        if is_wrong:
+            raise UsageError(said)
 
 
 def _written(arrays: Sequence[Region], uninitialised: Sequence[Array]) -> dict[Region, Array]:
