@@ -46,23 +46,18 @@ class HappensBefore:
     State is kept for blocks of batches that met a fence or an atomic, whatever the grid; batches come in rising order.
     """
 
+    _geometry: Geometry
+    _threads: _Threads | None
+
     def __init__(self) -> None:
-        self._count = 0
-        self._known = np.zeros(0, np.int64)
-        self._published = np.zeros(0, np.int64)
-        self._received = np.zeros(0, np.int64)
+        self._count = self._clock = 0
+        self._known, self._published, self._received = (np.zeros(0, np.int64) for _ in range(3))
         self._fenced = np.zeros(0, np.bool_)
-        self._clock = 0
-        self._geometry: Geometry | None = None
-        self._threads: _Threads | None = None
-        self.passed = False
-        self.block_epoch: Array = np.zeros((1, 1), np.int64)
-        self.warp_epoch: Array = np.zeros((1, 1), np.int64)
 
     def begin(self, geometry: Geometry) -> None:
         self._geometry, self._threads, self.passed = geometry, None, False
-        self.block_epoch = np.zeros((1, 1), np.int64)
-        self.warp_epoch = np.zeros((1, geometry.lanes // 32), np.int64)
+        self.block_epoch: Array = np.zeros((1, 1), np.int64)
+        self.warp_epoch: Array = np.zeros((1, geometry.lanes // 32), np.int64)
         self._cluster_epoch: Array = np.zeros((1, 1), np.int64)
 
     def block_barrier(self, rows: Array) -> None:
@@ -82,7 +77,6 @@ class HappensBefore:
 
     def fence(self, lanes: Array) -> None:
         if self._threads is None:
-            assert self._geometry is not None
             self._threads = _Threads((self._geometry.rows, self._geometry.lanes))
         self._threads.fence(lanes, self.warp_epoch > 0)
         slots = self._slots_with(lanes)  # first: it may make room
@@ -111,7 +105,7 @@ class HappensBefore:
         """Tell where a barrier of the cluster came after what a block did in that epoch; where blocks are negative
         (several), as if it was the lane's own.
         """
-        if not self._cluster_epoch.any() or self._geometry is None:
+        if not self._cluster_epoch.any():
             return np.zeros((1, 1), np.bool_)
         geometry = self._geometry
         rows = np.where(blocks < 0, np.arange(geometry.rows)[:, None], blocks - geometry.blocks[0])
@@ -148,8 +142,6 @@ class HappensBefore:
 
     def _slots_with(self, lanes: Array) -> Array:
         """Return where the state of the batch's blocks with any of these lanes is kept."""
-        if self._geometry is None:
-            return np.zeros(0, np.int64)
         blocks = self._geometry.blocks
         if not self._count or self._known[self._count - 1] < blocks[0]:
             self._make_room(len(blocks))
@@ -216,20 +208,6 @@ class _Threads:
         return np.where(several, some, published) < self._received
 
 
-@dataclass(slots=True)
-class _Shadow:
-    """Hold who accessed each place of a region last, and when; see `loops.find_races`."""
-
-    writers: Array
-    readers: Array
-    written: Array
-    read: Array
-
-    def repeat(self, rows: int) -> None:
-        for name in self.__slots__:
-            setattr(self, name, np.repeat(getattr(self, name), rows, axis=0))
-
-
 class RaceChecker(Checker):
     """Look at plain loads and stores of shared or global memory.
 
@@ -251,7 +229,7 @@ class RaceChecker(Checker):
         self._granule = granule_bytes.get(kind, 1)
         self._shift = self._granule.bit_length() - 1
         self._hits: dict[tuple[int, int], Array] = {}
-        self._shadows: dict[Region, _Shadow] = {}
+        self._shadows: dict[Region, list[Array]] = {}
         self._shared = kind == "shared"
         self._word, self._epoch_at, self._warp_at = (np.int64, 32, 14) if self._shared else (np.int32, 15, 0)
         self._most = 0x7FFFF if self._shared else 0xFFFF
@@ -272,37 +250,31 @@ class RaceChecker(Checker):
             self._report(access, spread(hit, (self.geometry.rows, self.geometry.lanes)))
             hit[:] = 0
 
-    def _shadow(self, region: Region) -> _Shadow:
+    def _shadow(self, region: Region, rows: int) -> list[Array]:
+        """Return who wrote and who read each place of a region last, and when; see `loops.find_races`."""
+        places = -(-region.nbytes // self._granule)
         if region not in self._shadows:
-            places, empty = -(-region.nbytes // self._granule), np.zeros((1, 0), self._word)
-            writers, readers = (region.zeros_beside(places, np.int32) for _ in range(2))
-            self._shadows[region] = _Shadow(writers, readers, empty, empty)
+            empty = np.zeros((1, 0), self._word)
+            self._shadows[region] = [*(region.zeros_beside(places, np.int32) for _ in range(2)), empty, empty]
         shadow = self._shadows[region]
-        if not shadow.written.size and (self._shared or self._order.passed):
-            places = shadow.writers.shape[1]
-            shadow.written = region.zeros_beside(places, self._word)
-            shadow.read = region.zeros_beside(places, self._word)
+        if not shadow[2].size and (self._shared or self._order.passed):
+            shadow[2:] = (region.zeros_beside(places, self._word) for _ in range(2))
+        if self._shared and len(shadow[0]) < rows:
+            shadow[:] = (np.repeat(plane, rows, axis=0) for plane in shadow)
         return shadow
 
     def _conflicts(self, access: Access) -> Array | None:
         """Update the shadow; return with what each lane conflicts, None where none does."""
         geometry, order, region = self.geometry, self._order, access.region
-        shadow = self._shadow(region)
         planes = (access.offset, access.mask, order.block_epoch, order.warp_epoch, self._first)
-        rows = max(map(len, planes))
-        if self._shared:
-            rows = max(rows, len(shadow.writers))
-            if len(shadow.writers) < rows:
-                shadow.repeat(rows)
+        shadow = self._shadow(region, max(map(len, planes)))
+        rows = max(len(shadow[0]), *map(len, planes))
         shape = (rows, geometry.lanes)
         if shape not in self._hits:  # kept: conflicts are rare, and clearing it each time is not free
             self._hits[shape] = np.zeros(shape, np.int64)
         hit = self._hits[shape]
         found = loops.find_races(
-            shadow.writers,
-            shadow.readers,
-            shadow.written,
-            shadow.read,
+            *shadow,
             region.block_step,
             spread(access.offset, shape),
             self._shift,

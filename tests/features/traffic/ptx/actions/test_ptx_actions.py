@@ -14,6 +14,13 @@ def execute(body: str, *args: object, threads: int = 64, functions: str = "") ->
     return without_faults(executed(body, args, threads, functions))
 
 
+def stored(body: str, *args: object, functions: str = "") -> np.ndarray:
+    """Returns the %a of each thread, 99 of those that came to no end."""
+    out = np.full(64, 99, np.uint32)
+    execute(body + STORE, out, *args, functions=functions)
+    return out
+
+
 def faults(body: str, *args: object) -> set[str]:
     return {fault.code for fault in executed(body, args, 64, "").faults}
 
@@ -47,8 +54,7 @@ BOX = """ .shared .align 4 .b32 box[64];
 
 @pytest.mark.parametrize("uniform", ["", ".uni"])
 def test_branches_by_index(uniform: str) -> None:
-    body = (
-        """ and.b32 %b, %t, 3;
+    body = """ and.b32 %b, %t, 3;
  targets: .branchtargets one, two, three, two;
  brx.idx UNI %b, targets;
 one: mov.u32 %a, 10;
@@ -57,12 +63,8 @@ two: mov.u32 %a, 20;
  bra.uni store;
 three: mov.u32 %a, 30;
 store:
-"""
-        + STORE
-    ).replace(" UNI", uniform)
-    out = np.zeros(64, np.uint32)
-    execute(body, out)
-    np.testing.assert_array_equal(out, np.resize([10, 20, 30, 20], 64))
+""".replace(" UNI", uniform)
+    np.testing.assert_array_equal(stored(body), np.resize([10, 20, 30, 20], 64))
 
 
 LOW = " setp.lt.u32 %q, %t, 5;\n"
@@ -82,9 +84,7 @@ STORED = {
 @pytest.mark.parametrize("name", STORED)
 def test_what_each_thread_stores(name: str) -> None:
     body, expected = STORED[name]
-    out = np.full(64, 99, np.uint32)
-    execute(body + STORE, out)
-    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(stored(body), expected)
 
 
 def test_barriers_in_every_spelling() -> None:
@@ -99,13 +99,10 @@ def test_barriers_in_every_spelling() -> None:
 def test_barriers_that_reduce(spelling: str) -> None:
     """A plus stands for .aligned, which follows the operation."""
     base, aligned = spelling.rstrip("+"), ".aligned" if spelling.endswith("+") else ""
-    out = np.zeros(64, np.uint32)
-    execute(f" setp.lt.u32 %q, %t, 37;\n {base}.popc{aligned}.u32 %a, 0, %q;\n" + STORE, out)
-    np.testing.assert_array_equal(out, 37)
+    np.testing.assert_array_equal(stored(f" setp.lt.u32 %q, %t, 37;\n {base}.popc{aligned}.u32 %a, 0, %q;\n"), 37)
     for name, limit, expected in (("and", 37, 0), ("and", 64, 1), ("or", 1, 1), ("or", 0, 0)):
         body = f" setp.lt.u32 %q, %t, {limit};\n {base}.{name}{aligned}.pred %r, 0, %q;\n selp.u32 %a, 1, 0, %r;\n"
-        execute(body + STORE, out)
-        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(stored(body), expected)
 
 
 def shuffled(mode: str, lane: int, distance: int, clamp: int) -> tuple[int, bool]:
@@ -126,7 +123,7 @@ def shuffled(mode: str, lane: int, distance: int, clamp: int) -> tuple[int, bool
 def test_shuffles(mode: str, width: int) -> None:
     generator = np.random.default_rng(width)
     source, distance = generator.integers(0, 2**32, 64, np.uint32), generator.integers(0, 32, 64).astype(np.uint32)
-    out, inside = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    inside = np.zeros(64, np.uint32)
     clamp = (32 - width) << 8 | (0 if mode == "up" else 31)
     body = f""" add.s64 %x, %p1, %off;
  ld.global.u32 %b, [%x];
@@ -137,7 +134,7 @@ def test_shuffles(mode: str, width: int) -> None:
  add.s64 %x, %p3, %off;
  st.global.u32 [%x], %b;
 """
-    execute(body + STORE, out, source, distance, inside)
+    out = stored(body, source, distance, inside)
     expected = [shuffled(mode, lane % 32, int(distance[lane]), clamp) for lane in range(64)]
     np.testing.assert_array_equal(out, [source[lane // 32 * 32 + expected[lane][0]] for lane in range(64)])
     np.testing.assert_array_equal(inside, [within for _, within in expected])
@@ -161,9 +158,7 @@ def test_parts_of_a_warp_exchange_each_among_itself(tile: int) -> None:
 """
 
     def found(line: str, after: str = "") -> np.ndarray:
-        out = np.zeros(64, np.uint32)
-        execute(f"{set_up} {line};\n{after}{STORE}", out, values)
-        return out
+        return stored(f"{set_up} {line};\n{after}", values)
 
     def each(of_tile: np.ndarray) -> np.ndarray:
         return np.repeat(of_tile, tile)
@@ -209,18 +204,16 @@ def test_reductions_of_a_warp(kind: str) -> None:
     source = np.random.default_rng(1).integers(0, 2**32, 64, np.uint32)
     values = source.view(np.int32 if kind == "s32" else np.uint32)
     for name, operation in operations.items():
-        out = np.zeros(64, np.uint32)
         body = " add.s64 %x, %p1, %off;\n ld.global.u32 %b, [%x];\n"
-        execute(f"{body} redux.sync.{name}.{kind} %a, %b, 0xffffffff;\n{STORE}", out, source)
+        out = stored(f"{body} redux.sync.{name}.{kind} %a, %b, 0xffffffff;\n", source)
         expected = operation.reduce(values.reshape(2, 32), axis=1, dtype=values.dtype).view(np.uint32)
         np.testing.assert_array_equal(out, np.repeat(expected, 32), err_msg=name)
 
 
 def test_matches_of_64_bits() -> None:
     """Lanes are told apart by the upper half, too."""
-    out = np.zeros(64, np.uint32)
     wide = " .reg .u64 %w;\n and.b32 %b, %t, 5;\n mov.b64 %w, {%t, %b};\n and.b64 %w, %w, 0xffffffff00000001;\n"
-    execute(f"{wide} match.any.sync.b64 %a, %w, 0xffffffff;\n{STORE}", out)
+    out = stored(f"{wide} match.any.sync.b64 %a, %w, 0xffffffff;\n")
     lanes = np.arange(32)
     alike = (lanes[:, None] & 5) == (lanes[None, :] & 5)
     masks = (alike * (np.uint64(1) << lanes.astype(np.uint64))).sum(axis=1).astype(np.uint32)
@@ -231,12 +224,10 @@ def test_matches_of_64_bits() -> None:
  mov.b64 %w, {0, %b};
  match.all.sync.b64 %a|%r, %w, 0xffffffff;
 """
-    execute(body + STORE, out)
-    np.testing.assert_array_equal(out, np.repeat([0xFFFFFFFF, 0], 32))
+    np.testing.assert_array_equal(stored(body), np.repeat([0xFFFFFFFF, 0], 32))
 
 
 def test_spaces_of_addresses() -> None:
-    out = np.zeros(64, np.uint32)
     body = """ .reg .u64 %s, %l;
  .shared .align 4 .b32 box[4];
  .local .align 4 .b32 own[2];
@@ -249,9 +240,8 @@ def test_spaces_of_addresses() -> None:
     asked = [(space, of) for space in ("shared", "shared::cta", "global", "local") for of in ("%s", "%p0", "%l")]
     for n, (space, of) in enumerate(asked):
         body += f" isspacep.{space} %q, {of};\n selp.u32 %b, {1 << n}, 0, %q;\n or.b32 %a, %a, %b;\n"
-    execute(body + STORE, out)
     right = [("shared", "%s"), ("shared::cta", "%s"), ("global", "%p0"), ("local", "%l")]
-    np.testing.assert_array_equal(out, sum(1 << asked.index(one) for one in right))
+    np.testing.assert_array_equal(stored(body), sum(1 << asked.index(one) for one in right))
 
 
 FENCES = (
@@ -314,8 +304,7 @@ def test_a_policy_of_the_cache_changes_no_access(policy: str) -> None:
 def test_clocks_run(clock: str) -> None:
     """A kernel may wait for a time to pass, and no two reads are the same."""
     bits = 64 if clock in ("clock64", "globaltimer") else 32
-    out = np.zeros(64, np.uint32)
-    execute(
+    out = stored(
         f""" .reg .u{bits} %begin, %now;
  mov.u{bits} %begin, %{clock};
 again:
@@ -324,8 +313,7 @@ again:
  setp.lt.u{bits} %q, %now, 5000;
 @%q bra again;
  cvt.u32.u{bits} %a, %now;
-{STORE}""",
-        out,
+"""
     )
     assert (out >= 5000).all()
     assert (out < 5500).all()
@@ -408,7 +396,5 @@ def test_calls_and_returns_in_every_spelling() -> None:
 
     body = call("call", "twice", "%t") + " mov.u32 %c, %a;\n" + call("call.uni", "twice", "%a")
     body += " add.u32 %a, %a, %c;\n" + call("call.uni", "early", "%a")
-    out = np.zeros(64, np.uint32)
-    execute(body + STORE, out, functions=functions)
     total = 6 * np.arange(64)
-    np.testing.assert_array_equal(out, np.where(total < 100, total, 7))
+    np.testing.assert_array_equal(stored(body, functions=functions), np.where(total < 100, total, 7))
