@@ -195,11 +195,11 @@ class _Decoder:
         foreign_folder: str | None,
     ) -> None:
         file = RegisterFile()
-        self._layout = layout_of(module, function)
+        self._shared, self._local, self._dynamic_offset, self._local_bytes = layout_of(module, function)
         self._context = Context(
             kernel=function.name,
             file=file,
-            symbols={**symbols, **self._layout.shared, **self._layout.local},
+            symbols={**symbols, **self._shared, **self._local},
             parameters={parameter.name: parameter for parameter in parameters_of(function)},
             location=(main_file, 0),
             carry=file.new(),
@@ -234,10 +234,10 @@ class _Decoder:
             constants=file.constants,
             specials=file.specials,
             arguments=file.arguments,
-            shared=tuple(self._layout.shared.values()),
-            dynamic_shared_offset=self._layout.dynamic_offset,
-            local=tuple(self._layout.local.values()),
-            local_bytes=self._layout.local_bytes,
+            shared=tuple(self._shared.values()),
+            dynamic_shared_offset=self._dynamic_offset,
+            local=tuple(self._local.values()),
+            local_bytes=self._local_bytes,
             granule_bytes=self._context.granules,
             max_threads=int(np.prod(limit)) if limit else None,
             exact_block=_axes(exact) if exact else None,

@@ -156,17 +156,15 @@ class Mask:
 
     @cached_property
     def threads(self) -> int:
-        rows, columns = self.lanes.shape
-        g = self._geometry
-        repeat: int = (g.rows // rows) * (g.lanes // columns)
-        return int(np.count_nonzero(self.lanes)) * repeat
+        return self._of_all(self.lanes, self._geometry.lanes)
 
     @cached_property
     def warps(self) -> int:
-        rows, columns = self.lanes.shape
-        g = self._geometry
-        repeat: int = (g.rows // rows) * (1 if columns > 1 else g.lanes // WARP)
-        return int(np.count_nonzero(warps_with(self.lanes))) * repeat
+        return self._of_all(warps_with(self.lanes), self._geometry.lanes // WARP)
+
+    def _of_all(self, some: Array, columns: int) -> int:
+        repeat: int = (self._geometry.rows // some.shape[0]) * (columns // some.shape[1])
+        return int(np.count_nonzero(some)) * repeat
 
 
 def spread(array: Array, shape: tuple[int, ...]) -> Array:

@@ -29,16 +29,6 @@ DYNAMIC_ALIGNMENT = 256
 _PLAIN_REGISTER = re.compile(r"%(?!pm)[a-z]{1,2}\d+", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Place a kernel's variables in shared and local memory; dynamic shared memory begins at `dynamic_offset`."""
-
-    shared: dict[str, Symbol]
-    local: dict[str, Symbol]
-    dynamic_offset: int
-    local_bytes: int
-
-
 def parameters_of(function: parsing.Function) -> tuple[Parameter, ...]:
     """Place parameters in the parameter buffer: each aligned to its own size, or as declared."""
     found: list[Parameter] = []
@@ -52,7 +42,12 @@ def parameters_of(function: parsing.Function) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def layout_of(module: parsing.Module, kernel: parsing.Function) -> Layout:
+def layout_of(
+    module: parsing.Module, kernel: parsing.Function
+) -> tuple[dict[str, Symbol], dict[str, Symbol], int, int]:
+    """Place a kernel's variables. Return those of shared and of local memory, where dynamic shared memory begins, and
+    the bytes of local memory.
+    """
     functions = {function.name: function for function in module.functions if function.is_defined}
     module_shared = {variable.name: variable for variable in module.variables if variable.space == "shared"}
     met: dict[str, parsing.Variable] = {}
@@ -75,7 +70,7 @@ def layout_of(module: parsing.Module, kernel: parsing.Function) -> Layout:
     for variable in met.values():
         if variable.space == "shared" and variable.count is None:
             shared[variable.name] = Symbol(variable.name, dynamic, 0)
-    return Layout(shared, local, dynamic, local_end)
+    return shared, local, dynamic, local_end
 
 
 def _place(variables: list[parsing.Variable]) -> tuple[dict[str, Symbol], int]:

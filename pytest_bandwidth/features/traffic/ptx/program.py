@@ -97,15 +97,12 @@ class Memory(Step):
         return self.width
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Load(Memory): ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Store(Memory): ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyStore(Store):
     """Store to shared memory what an asynchronous copy has loaded."""
 
@@ -122,7 +119,6 @@ class CopyGroup(Step):
     bulk: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BulkPart(Memory):
     """Say where a bulk copy reads or writes; `count` is known when it runs."""
 
@@ -193,20 +189,16 @@ class WarpStep(Step):
     function: Callable[..., tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WarpBarrier(Step): ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fence(Step): ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing(Step):
     """Do nothing: a hint without an effect that is modelled (prefetch, nanosleep)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Print(Step):
     """Note that printf() was called; nothing is printed."""
 
@@ -235,7 +227,6 @@ class Barrier(Step):
     cluster: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Arrive(Step):
     """Arrive at a named barrier without waiting; its sources are number and count."""
 
