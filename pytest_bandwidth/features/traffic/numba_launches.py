@@ -39,7 +39,7 @@ class NumbaDriver:
 
     def __init__(self, arch: str, launch: Callable[[ForeignLaunch], None]) -> None:
         self._arch, self._launch = arch, launch
-        self._restore: Callable[[], None] | None = None
+        self._before: list[tuple[Any, str, Any]] = []
 
     @property
     def version(self) -> str:
@@ -49,30 +49,27 @@ class NumbaDriver:
     def drive(self) -> None:
         """Take over, until `restore`, where this process has imported numba-cuda."""
         module: Any = sys.modules.get("numba.cuda.dispatcher") if "numba_cuda" in sys.modules else None
-        if module is None or self._restore is not None:
+        if module is None or self._before:
             return
-        config, before = sys.modules["numba"].config, module.CUDADispatcher.call
-        warns, ask = config.CUDA_LOW_OCCUPANCY_WARNINGS, module.get_current_device
-        # A function that a kernel calls is compiled for the device that there is.
         modelled = SimpleNamespace(compute_capability=divmod(number_of(self._arch), 10))
 
         def call(dispatcher: Any, args: Sequence[Any], launch: Any) -> None:
             self._launch(_launch_of(dispatcher, args, launch, self._arch))
 
-        def restore() -> None:
-            module.CUDADispatcher.call, config.CUDA_LOW_OCCUPANCY_WARNINGS = before, warns
-            module.get_current_device = ask
-
-        # The warning is of a GPU that a small grid leaves idle.
-        module.CUDADispatcher.call, config.CUDA_LOW_OCCUPANCY_WARNINGS = call, 0
-        module.get_current_device = lambda: modelled
-        self._restore = restore
+        for owner, name, value in (
+            (module.CUDADispatcher, "call", call),
+            # It warns of a GPU that a small grid leaves idle.
+            (sys.modules["numba"].config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0),
+            # A function that a kernel calls is compiled for the device that there is.
+            (module, "get_current_device", lambda: modelled),
+        ):
+            self._before.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, value)
 
     def restore(self) -> None:
         """Let numba-cuda launch by itself again."""
-        if self._restore is not None:
-            self._restore()
-            self._restore = None
+        while self._before:
+            setattr(*self._before.pop())
 
 
 def _launch_of(dispatcher: Any, args: Sequence[Any], config: Any, arch: str) -> ForeignLaunch:

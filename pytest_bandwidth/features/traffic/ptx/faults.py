@@ -248,15 +248,13 @@ class InitialisationChecker(Checker):
             hit = np.zeros(offset.shape, np.bool_)
             if loops.find_unmarked(flags, block_step, thread_step, offset, shift, mask, count, hit):
                 if access.kind == "load" and access.region in self._windows:
-                    if access.width > WIDEST_REGISTERS:  # a bulk copy: one plane will do
-                        self.unwritten.append((access, [hit]))
-                        return
-                    self.unwritten.append((access, []))
-                    for place in range(count):
-                        one = np.zeros(offset.shape, np.bool_)
-                        at = offset + place * granule
-                        loops.find_unmarked(flags, block_step, thread_step, at, shift, mask, 1, one)
-                        self.unwritten[-1][1].append(one)
+                    planes = [hit]  # of a bulk copy one will do
+                    if access.width <= WIDEST_REGISTERS:
+                        planes = [np.zeros(offset.shape, np.bool_) for _ in range(count)]
+                        for place, one in enumerate(planes):
+                            at = offset + place * granule
+                            loops.find_unmarked(flags, block_step, thread_step, at, shift, mask, 1, one)
+                    self.unwritten.append((access, planes))
                     return
                 sentence = UNWRITTEN
                 if access.region.kind == "const":
