@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices import numpy_arrays
 from pytest_bandwidth.devices.arguments import misread_arrays, refuse_gaps
 from pytest_bandwidth.devices.base import TEXT_NAME, Budget, Call, Device, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.code.compiled import for_architecture
@@ -24,13 +25,6 @@ from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.kernel_source import options_of
-from pytest_bandwidth.devices.numpy_arrays import (
-    RandomSource,
-    checked_array_shape,
-    empty_array,
-    host_nbytes,
-    resolve_dtype,
-)
 from pytest_bandwidth.devices.triton import Array
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity
@@ -55,17 +49,9 @@ from pytest_bandwidth.features.traffic.findings import (
     untouched_arrays,
 )
 from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dispatcher
-from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched
+from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched, nvrtc
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
 from pytest_bandwidth.features.traffic.ptx.memory import ORIGIN, flat_bytes
-from pytest_bandwidth.features.traffic.ptx.nvrtc import (
-    CubinModule,
-    PtxModule,
-    compile_cubin,
-    compile_ptx,
-    nvrtc_version,
-    supported_architectures,
-)
 from pytest_bandwidth.features.traffic.ptx.occupancy import Occupancy, number_of, occupancy_of
 from pytest_bandwidth.features.traffic.ptx.sparse import digest_of, is_sparse, sparse_zeros
 from pytest_bandwidth.features.traffic.triton_launches import ForeignLaunch, TritonDriver
@@ -140,7 +126,7 @@ def open_traffic(archs: str = DEFAULT_ARCH) -> TrafficDevice:
 
     Raises DeviceUnavailable without NVRTC, and for what it does not compile for.
     """
-    version, known = nvrtc_version(), supported_architectures()
+    version, known = nvrtc.nvrtc_version(), nvrtc.supported_architectures()
     chosen = archs.split(",")
     for arch in chosen:
         if chosen.count(arch) > 1 or not arch:
@@ -171,7 +157,7 @@ class TrafficDevice(Device):
             timed_on="nothing",
             variant=",".join(archs),
         )
-        self._random = RandomSource(SEED)
+        self._random = numpy_arrays.RandomSource(SEED)
         self._timeout = math.inf
         # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
         self._unwritten: list[weakref.ref[Any]] = []
@@ -216,14 +202,14 @@ class TrafficDevice(Device):
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return an array that a kernel must write before it reads it. Raises UsageError, OutOfMemory."""
-        array = np.array(empty_array(shape, dtype))
+        array = np.array(numpy_arrays.empty_array(shape, dtype))
         fill_untouched(array)
         self._unwritten.append(weakref.ref(array))
         return array.view(Array)
 
     def virtual(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return zeros that take memory only where they are touched. Raises UsageError, OutOfMemory."""
-        sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
+        sizes, kind = numpy_arrays.checked_array_shape(shape), numpy_arrays.resolve_dtype(dtype)
         if kind.hasobject:
             raise UsageError(f"virtual: dtype is {kind.name}, expected one of numbers, such as float32")
         nbytes = math.prod(sizes) * kind.itemsize
@@ -235,7 +221,7 @@ class TrafficDevice(Device):
         return sparse_zeros(nbytes).view(kind).reshape(sizes).view(Array)
 
     def nbytes(self, array: Any) -> int:
-        return host_nbytes(array)
+        return numpy_arrays.host_nbytes(array)
 
     def contents(self, array: Any) -> str:
         """Tell what an array holds; of a virtual one, only what was touched of its allocation is read."""
@@ -424,7 +410,7 @@ class TrafficDevice(Device):
 
     def begin_test(self) -> None:
         """Start random numbers and variables anew: a test's counts do not depend on which tests ran before it."""
-        self._random = RandomSource(SEED)
+        self._random = numpy_arrays.RandomSource(SEED)
         for module in list(self._modules.values()):
             module.reset()
         self._drive()
@@ -526,11 +512,11 @@ def _most(resources: Sequence[KernelResources | None]) -> KernelResources | None
 @functools.lru_cache(SOURCES_KEPT)
 def _compiled(
     text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str, seconds: float
-) -> tuple[Program, CubinModule]:
+) -> tuple[Program, nvrtc.CubinModule]:
     """Compile a source to PTX and to machine code; most tests take a kernel of a source that is known already."""
     given: Any = {"arch": arch, "options": options, "name_expressions": names, "filename": filename}
-    module = compile_ptx(text, **given, max_seconds=seconds)
-    return Program(module), compile_cubin(text, **given, max_seconds=seconds)
+    module = nvrtc.compile_ptx(text, **given, max_seconds=seconds)
+    return Program(module), nvrtc.compile_cubin(text, **given, max_seconds=seconds)
 
 
 @functools.lru_cache(SOURCES_KEPT)
@@ -538,4 +524,6 @@ def _loaded(ptx: str, arch: str, filename: str, file: str) -> Program:
     """Parse PTX that a test gives. filename: the source that its line numbers are of. file: the PTX's own."""
     # LLVM's comes from Triton, most often.
     is_blocks = _OF_LLVM in ptx[:1000]
-    return Program(PtxModule(ptx, nvrtc_version(), arch, filename=filename, for_blocks=is_blocks, file=file))
+    return Program(
+        nvrtc.PtxModule(ptx, nvrtc.nvrtc_version(), arch, filename=filename, for_blocks=is_blocks, file=file)
+    )
