@@ -276,6 +276,7 @@ _PATTERNS: tuple[tuple[Pattern, int], ...] = (
 _READ, _WRITTEN = 1, 2
 # Set where it was read before it was written.
 _FETCHED = 4
+_DONE = (_READ, _WRITTEN, _FETCHED)
 _DOES = {"load": _READ, "store": _WRITTEN, "atomic": _READ | _WRITTEN}
 
 
@@ -290,7 +291,7 @@ class DistinctBytes:
         self._granule, self._shift = granule_bytes, granule_bytes.bit_length() - 1
         self._flags: dict[Region, Array] = {}
         self._extents: dict[Region, tuple[int, int]] = {}
-        self._found: dict[tuple[Region, int, int], Array] = {}
+        self._found: dict[tuple[Region, int, int], tuple[int, ...]] = {}
 
     def mark(self, access: Access) -> None:
         region = access.region
@@ -305,23 +306,17 @@ class DistinctBytes:
         fetches = _FETCHED if does & _READ else 0
         loops.mark(self._flags[region], 0, 0, offset, self._shift, mask, count, does, fetches, _WRITTEN)
 
-    def count(self, region: Region, what: int, start: int, nbytes: int) -> int:
-        """Count the bytes of a part of a region that were read, written, or fetched: read before they were written."""
-        first, end = self._extents.get(region, (0, 0))
-        low, high = max(start, first) // self._granule, -(-min(start + nbytes, end) // self._granule)
-        if low >= high:
-            return 0
-        found = self._histogram(region, low, high)
-        of_it = sum(int(number) for flags, number in enumerate(found[: 2 * _FETCHED]) if flags & what)
-        return min(of_it * self._granule, nbytes)
-
-    def _histogram(self, region: Region, low: int, high: int) -> Array:
-        """Count how many granules of a part have which flags; one look serves both questions about them."""
-        key = (region, low, high)
+    def count(self, region: Region, start: int, nbytes: int) -> tuple[int, ...]:
+        """Count the bytes of a part of a region that were read, written, and fetched: read before they were written."""
+        key = (region, start, nbytes)
         if key not in self._found:
-            flags = self._flags[region][0]
-            counts = (loops.histogram(flags[part]) for part in touched(flags, low, high))
-            self._found[key] = sum(counts, np.zeros(256, np.int64))
+            first, end = self._extents.get(region, (0, 0))
+            low, high = max(start, first) // self._granule, -(-min(start + nbytes, end) // self._granule)
+            found = np.zeros(256, np.int64)
+            for part in touched(self._flags[region][0], low, high) if low < high else ():
+                found += loops.histogram(self._flags[region][0][part])
+            totals = (sum(int(n) for flags, n in enumerate(found[: 2 * _FETCHED]) if flags & what) for what in _DONE)
+            self._found[key] = tuple(min(total * self._granule, nbytes) for total in totals)
         return self._found[key]
 
 
@@ -394,8 +389,7 @@ class TrafficCounter(Checker):
         found: list[ArrayCounts] = []
         for region in regions:
             for view in region.views or (View(region.name, (), 0, region.nbytes),):
-                part = view.start, view.nbytes
-                read, written = (self._distinct.count(region, what, *part) for what in (_READ, _WRITTEN))
+                read, written, _ = self._distinct.count(region, view.start, view.nbytes)
                 if view.arguments or read or written:
                     address = region.data.ctypes.data + view.start
                     found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written, address))
@@ -403,10 +397,9 @@ class TrafficCounter(Checker):
 
     def distinct_bytes(self, regions: Sequence[Region]) -> dict[str, int]:
         """Count distinct bytes over all allocations, those that two arguments share once, by fields of `Execution`."""
-        return {
-            f"bytes_{verb}": sum(self._distinct.count(region, what, 0, region.nbytes) for region in regions)
-            for verb, what in (("read", _READ), ("written", _WRITTEN), ("fetched", _FETCHED))
-        }
+        each = [self._distinct.count(region, 0, region.nbytes) for region in regions]
+        names = ("bytes_read", "bytes_written", "bytes_fetched")
+        return {name: sum(one[place] for one in each) for place, name in enumerate(names)}
 
     def _seen(self) -> list[int]:
         return sorted({site for _, site, _ in self._counts} | set(self._branches))

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from graphlib import TopologicalSorter
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -214,7 +215,7 @@ class _Decoder:
             self._own |= {n for n, path in module.files.items() if not path.startswith(foreign_folder)}
         self._inlined: dict[tuple[int, int], tuple[int, int]] = {}
         self._items: list[program.Step | parsing.Label] = []
-        self._instances = 0
+        self._numbers = count(1)
         self._calls: list[tuple[str, str | None]] = [(function.name, None)]
 
     def kernel(self) -> program.Kernel:
@@ -247,12 +248,8 @@ class _Decoder:
             asynchronous=any(isinstance(item, program.BarrierStep | program.BulkCopy) for item in self._items),
         )
 
-    def _number(self) -> int:
-        self._instances += 1
-        return self._instances
-
     def _block(self, block: parsing.Block, parent: Scope | None) -> None:
-        scope = Scope(block, parent, f"block{self._number()}")
+        scope = Scope(block, parent, f"block{next(self._numbers)}")
         for statement in block.statements:
             if isinstance(statement, parsing.Instruction):
                 self._instruction(statement, scope)
@@ -265,7 +262,7 @@ class _Decoder:
             elif isinstance(statement, parsing.Block):
                 self._block(statement, scope)
             elif isinstance(statement, parsing.Variable) and statement.space == "param":
-                scope.parameters[statement.name] = f"param{self._number()}"
+                scope.parameters[statement.name] = f"param{next(self._numbers)}"
 
     def _source_line(self, location: parsing.Location) -> tuple[str, int]:
         """Return the line of the user's files: where a header's or library's function was inlined, if it was, through
@@ -323,7 +320,7 @@ class _Decoder:
         self._items.append(program.Nothing(site=here.site()))
         returned = groups[0] if callee.returned else parsing.Group(())
         passed = groups[-1] if callee.parameters else parsing.Group(())
-        end, location = f"return{self._number()}", self._context.location
+        end, location = f"return{next(self._numbers)}", self._context.location
         outer = Scope(parsing.Block(()), None, end)
         for formal, actual in zip(
             (*callee.returned, *callee.parameters), (*returned.items, *passed.items), strict=True

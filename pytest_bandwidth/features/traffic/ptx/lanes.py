@@ -270,15 +270,8 @@ def _match_all(mode: str, active: Array, value: Array, members: Array) -> tuple[
 
 def _reduce(mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
     info = np.iinfo(value.dtype)
-    neutral = {"add": 0, "or": 0, "xor": 0, "and": info.max, "min": info.max, "max": info.min}[mode]
-    operation: Any = {
-        "add": np.add,
-        "or": np.bitwise_or,
-        "xor": np.bitwise_xor,
-        "and": np.bitwise_and,
-        "min": np.minimum,
-        "max": np.maximum,
-    }[mode]
+    neutral = {"and": info.max, "min": info.max, "max": info.min}.get(mode, 0)
+    operation: Any = getattr(np, {"add": "add", "min": "minimum", "max": "maximum"}.get(mode, f"bitwise_{mode}"))
     nothing = value.dtype.type(neutral)
     taking_part = np.where(active, value, nothing)
     if (members == ALL_LANES).all():

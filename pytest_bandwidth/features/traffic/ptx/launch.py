@@ -348,12 +348,9 @@ def _check(kernel: Kernel, launch: Geometry, arch: str, most_threads: int | None
 def _written(arrays: Sequence[Region], uninitialised: Sequence[Array]) -> dict[Region, Array]:
     """Tell which bytes of arrays that were declared empty hold something."""
     found: dict[Region, Array] = {}
+    at = {region.data.ctypes.data: region for region in arrays}
     for array in uninitialised:
-        data, _ = flat_bytes(array)
-        start = data.__array_interface__["data"][0]
-        for region in arrays:
-            if region.data.__array_interface__["data"][0] == start:
-                still = untouched(array)
-                if still.any():
-                    found[region] = (~still).astype(np.uint8)[None, :]
+        region = at.get(flat_bytes(array)[0].ctypes.data)
+        if region is not None and (still := untouched(array)).any():
+            found[region] = (~still).astype(np.uint8)[None, :]
     return found
