@@ -502,11 +502,8 @@ def _most(resources: Sequence[KernelResources | None]) -> KernelResources | None
         return None
     if len(known) == 1:
         return known[0]
-    return KernelResources(
-        max(one.registers for one in known),
-        max(one.local_bytes for one in known),
-        max(one.shared_bytes for one in known),
-    )
+    names = ("registers", "local_bytes", "shared_bytes")
+    return KernelResources(**{name: max(getattr(one, name) for one in known) for name in names})
 
 
 @functools.lru_cache(SOURCES_KEPT)

@@ -108,26 +108,18 @@ def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
             raise UsageError(f"{label} is {argument}, which does not fit the parameter's {bits} bits")
         return np.frombuffer((int(argument) & ((1 << bits) - 1)).to_bytes(parameter.size, "little"), np.uint8)
     found = shown(argument) if isinstance(argument, int | float) else f"a {type(argument).__name__}"
-    raise UsageError(
-        f"{label} is {found}, but the parameter is {_described(parameter)}; {_remedy(argument, parameter)}"
-    )
+    raise UsageError(f"{label} is {found}, but the parameter is {_expected(argument, parameter)}")
 
 
-def _described(parameter: Parameter) -> str:
-    """Say what the kernel expects: ``a 32-bit integer (.u32)``."""
+def _expected(argument: Any, parameter: Parameter) -> str:
+    """Say what the kernel expects, and the remedy: ``a 32-bit integer (.u32); give a whole number``."""
     kind = {"i": "integer", "u": "integer", "f": "floating-point number"}.get(DTYPES[parameter.type].kind)
+    bits, remedy = parameter.size * 8, "give a whole number"
     if kind is None or parameter.type == "b8":
-        return f"{parameter.size} bytes (.{parameter.type})"
-    or_pointer = " or pointer" if (kind, parameter.size) == ("integer", 8) else ""
-    return f"a {parameter.size * 8}-bit {kind}{or_pointer} (.{parameter.type})"
-
-
-def _remedy(argument: Any, parameter: Parameter) -> str:
-    if not isinstance(argument, int | float):
-        return "give a NumPy array or scalar"
-    kind = DTYPES[parameter.type].kind
-    if parameter.type == "b8" or kind not in "iuf":
-        return "give a NumPy scalar of that size"
-    if kind == "f":
-        return f"give a NumPy scalar, such as numpy.float{parameter.size * 8}({argument!r})"
-    return "give a whole number"
+        described, remedy = f"{parameter.size} bytes (.{parameter.type})", "give a NumPy scalar of that size"
+    else:
+        or_pointer = " or pointer" if (kind, bits) == ("integer", 64) else ""
+        described = f"a {bits}-bit {kind}{or_pointer} (.{parameter.type})"
+        if kind != "integer":
+            remedy = f"give a NumPy scalar, such as numpy.float{bits}({argument!r})"
+    return f"{described}; {remedy if isinstance(argument, int | float) else 'give a NumPy array or scalar'}"

@@ -53,9 +53,8 @@ class AccessCounts:
     def pattern(self) -> Pattern | None:
         """Return the pattern of most requests; of equally many the one that asks for more sectors."""
         order: tuple[Pattern, ...] = ("random", "strided", "misaligned", "coalesced", "broadcast")
-        present = [name for name in order if self.requests_by_pattern.get(name)]
-        most = max((self.requests_by_pattern[name] for name in present), default=0)
-        return next((name for name in present if self.requests_by_pattern[name] == most), None)
+        most = max(order, key=lambda name: self.requests_by_pattern.get(name, 0))
+        return most if self.requests_by_pattern.get(most) else None
 
     def describe(self) -> str:
         """Put the pattern in words: ``strided (32 bytes)``."""

@@ -11,11 +11,13 @@ loop's blocks side by side, so threads that part ways meet again at the first bl
 from __future__ import annotations
 
 import heapq
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from functools import reduce
 from graphlib import TopologicalSorter
 from itertools import count
 from typing import Any
@@ -465,10 +467,7 @@ def _needed(uses: Sequence[tuple[int, int]], successors: Sequence[Sequence[int]]
         changed = False
         for number in range(len(uses) - 1, -1, -1):
             read, written = uses[number]
-            out = 0
-            for successor in successors[number]:
-                out |= needed[successor]
-            new = read | (out & ~written)
+            new = read | (reduce(operator.or_, (needed[successor] for successor in successors[number]), 0) & ~written)
             if new != needed[number]:
                 needed[number], changed = new, True
     return needed
@@ -477,16 +476,10 @@ def _needed(uses: Sequence[tuple[int, int]], successors: Sequence[Sequence[int]]
 def _uses(block: program.BasicBlock) -> tuple[int, int]:
     read = written = 0
     for step in block.all_steps:
-        used = 0
-        for source in step.sources:
-            used |= 1 << source.register
-        if step.guard is not None:
-            used |= 1 << step.guard.register
-        read |= used & ~written
-        if step.guard is None:  # a guarded write may leave the old value
-            for target in step.targets:
-                if target is not None:
-                    written |= 1 << target.register
+        guards = () if step.guard is None else (step.guard,)
+        read |= sum({1 << source.register for source in (*step.sources, *guards)}) & ~written
+        if not guards:  # a guarded write may leave the old value
+            written |= sum({1 << target.register for target in step.targets if target is not None})
     return read, written
 
 

@@ -9,8 +9,10 @@ store gives way to them, and those of its warp wait for it where they synchronis
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from dataclasses import InitVar, dataclass
+from functools import reduce
 from typing import NoReturn
 
 import numpy as np
@@ -54,9 +56,7 @@ class Registers:
         """Note the registers (as bit sets) that lanes outside the running group may still read:
         writes leave those lanes' values.
         """
-        self._kept = 0
-        for registers in live:
-            self._kept |= registers
+        self._kept = reduce(operator.or_, live, 0)
 
     def held(self, register: int) -> Array | None:
         """Return what a register holds, of whatever type; None where it was never written."""
