@@ -178,16 +178,13 @@ class Scope:
 
     def register(self, name: str, file: RegisterFile) -> tuple[int, str] | None:
         """Return a register's index and PTX type, None where no such register is declared."""
-        scope: Scope | None = self
-        stem = name.rstrip("0123456789")
-        while scope is not None:
-            if name in scope.registers:
-                return scope.registers[name]
-            if stem != name and stem in scope._ranges and int(name[len(stem) :]) < scope._ranges[stem][0]:
-                scope.registers[name] = (file.new(), scope._ranges[stem][1])
-                return scope.registers[name]
-            scope = scope.parent
-        return None
+        if name not in self.registers:
+            stem = name.rstrip("0123456789")
+            count, kind = self._ranges.get(stem, (0, ""))
+            if stem == name or int(name[len(stem) :]) >= count:
+                return None if self.parent is None else self.parent.register(name, file)
+            self.registers[name] = (file.new(), kind)
+        return self.registers[name]
 
 
 def element_bytes(ptx_type: str) -> int:

@@ -462,8 +462,7 @@ class AsyncCopies(Checker):
             if groups is not None:
                 done &= copy.groups < self._committed - groups
             if done.any():
-                self._mark(copy, done, -1)
-                copy.waiting &= ~done
+                self._finish(copy, done)
                 self._done.see(replace(copy.access, mask=done, offset=spread(copy.access.offset, done.shape)))
         self._copies = [copy for copy in self._copies if copy.waiting.any()]
 
@@ -484,9 +483,7 @@ class AsyncCopies(Checker):
         """Let some thread of the blocks have waited for a phase that ended."""
         for copy in self._copies:
             if copy.barrier == barrier:
-                done = copy.waiting & (copy.landed & rows)[:, None]
-                self._mark(copy, done, -1)
-                copy.waiting &= ~done
+                self._finish(copy, copy.waiting & (copy.landed & rows)[:, None])
         self._copies = [copy for copy in self._copies if copy.waiting.any()]
 
     def end(self) -> None:
@@ -494,6 +491,10 @@ class AsyncCopies(Checker):
         for access, waiting in ((copy.access, copy.waiting) for copy in self._copies):
             sentence = "ends while its bulk copy still reads {array}: expected cp.async.bulk.wait_group.read before"
             self._faults.add("early", access.site, waiting, sentence, access.region, access.offset)
+
+    def _finish(self, copy: _Copy, lanes: Array) -> None:
+        self._mark(copy, lanes, -1)
+        copy.waiting &= ~lanes
 
     def _mark(self, copy: _Copy, lanes: Array, step: int) -> None:
         row, lane = np.nonzero(lanes)

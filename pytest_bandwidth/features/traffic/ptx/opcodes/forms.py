@@ -189,9 +189,9 @@ class Table:
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self.forms = tuple(forms)
-        self._rows: dict[str, list[tuple[Form, tuple[tuple[str, bool], ...]]]] = {}
+        self._rows: dict[str, list[Form]] = {}
         for form in forms:
-            self._rows.setdefault(form.base, []).append((form, form.slots))
+            self._rows.setdefault(form.base, []).append(form)
         self.find = cache(self._find)
 
     def _find(self, opcode: str) -> Match | None:
@@ -201,26 +201,23 @@ class Table:
             modifiers.sort(
                 key=lambda word: next((n for n, name in enumerate(_ATOMICS) if word in SETS[name]), len(_ATOMICS))
             )
-        for form, slots in self._rows.get(base, ()):
-            choice: dict[str, str] = {}
-            if _fit(slots, tuple(modifiers), choice):
+        for form in self._rows.get(base, ()):
+            if (choice := _fit(form.slots, tuple(modifiers))) is not None:
                 results, _, sources = form.operands.partition("<-")
                 return Match(form, choice, _types(results, choice), _types(sources, choice))
         return None
 
 
-def _fit(slots: tuple[tuple[str, bool], ...], modifiers: tuple[str, ...], choice: dict[str, str]) -> bool:
+def _fit(slots: tuple[tuple[str, bool], ...], modifiers: tuple[str, ...]) -> dict[str, str] | None:
+    """Return the modifier of each slot; None where they do not fit."""
     if not slots:
-        return not modifiers
+        return None if modifiers else {}
     (name, optional), rest = slots[0], slots[1:]
     if modifiers and modifiers[0] in SETS.get(name, (name,)):
-        before = dict(choice)
-        choice[name] = modifiers[0]
-        if _fit(rest, modifiers[1:], choice):
-            return True
-        choice.clear()
-        choice.update(before)
-    return optional and _fit(rest, modifiers, choice)
+        found = _fit(rest, modifiers[1:])
+        if found is not None:
+            return {name: modifiers[0], **found}
+    return _fit(rest, modifiers) if optional else None
 
 
 def _types(text: str, choice: Choice) -> tuple[str, ...]:
