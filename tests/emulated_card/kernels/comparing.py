@@ -53,7 +53,7 @@ def launch_both(
     assert status == 0, f"status {status} at PTX line {account.error_line}, address {account.error_address:#x}"
     assert counted(account) == expected(execution)
     arrays = [(owner, array, f"array of {owner.dtype}") for owner, array in placed.values()]
-    arrays += [(r.data[0], v, f"variable {r.name}") for r, v in zip(program.variables, variables, strict=True)]
+    arrays += [(r.data[0], v, f"variable {r.name}") for r, v in zip(program.variables.values(), variables, strict=True)]
     return Both(execution, account, tuple(arrays))
 
 

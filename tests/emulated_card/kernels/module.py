@@ -52,7 +52,7 @@ def declared(ptx_text: str) -> tuple[Variable, ...]:
     """List a module's variables. Raises KernelError for text that is no PTX, NotSupported."""
     syntax = parse_ptx(ptx_text)
     try:
-        regions = ptx.Program(ptx.PtxModule(ptx_text, "", "")).variables
+        regions = ptx.Program(ptx.PtxModule(ptx_text, "", "")).variables.values()
     except NotOnThisDevice as error:
         raise _refusal(error) from None
     placed = [v for v in syntax.variables if v.space in ("global", "const")]

@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import reduce
 from graphlib import TopologicalSorter
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -28,8 +27,8 @@ from pytest_bandwidth.domain.code.kernel_signature import lacks_initialiser, sou
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.features.traffic.ptx import parsing, program
 from pytest_bandwidth.features.traffic.ptx.actions import ACTIONS
-from pytest_bandwidth.features.traffic.ptx.lanes import Array, Dim
-from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind, region_base
+from pytest_bandwidth.features.traffic.ptx.lanes import Dim
+from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind
 from pytest_bandwidth.features.traffic.ptx.nvrtc import PtxModule
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
@@ -53,7 +52,7 @@ class Program:
     """Hold a module that is ready to run; kernels are decoded when first asked for.
 
     kernels: parameters of each kernel by its name in the PTX. variables: regions of __device__ and __constant__
-    variables, which keep their values from launch to launch.
+    variables by their names in the PTX, which keep their values from launch to launch.
     Raises KernelError for PTX that it cannot read, OutOfMemory for variables that are too large.
     """
 
@@ -67,8 +66,7 @@ class Program:
         }
         self.variables = self._fresh_variables()
         self._symbols = {
-            name: program.Symbol(name, region_base(region.number), region.nbytes)
-            for name, region in zip((v.name for v in _placed(self._module.variables)), self.variables, strict=True)
+            name: program.Symbol(name, region.base, region.nbytes) for name, region in self.variables.items()
         }
         self._decoded: dict[str, program.Kernel] = {}
 
@@ -89,12 +87,13 @@ class Program:
 
     def set_variable(self, name: str, contents: bytes) -> None:
         """Write a whole variable."""
-        region = dict(zip(self._symbols, self.variables, strict=True))[name]
+        region = self.variables[name]
         region.data[0, :] = np.frombuffer(contents, np.uint8)
         region.is_set = True
 
-    def _fresh_variables(self) -> tuple[Region, ...]:
-        return tuple(_regions(self._module.variables, self.compiled.source))
+    def _fresh_variables(self) -> dict[str, Region]:
+        placed = enumerate((v for v in self._module.variables if v.space in ("global", "const")), FIRST_VARIABLE_REGION)
+        return {variable.name: _region(number, variable, self.compiled.source) for number, variable in placed}
 
     def resolve(self, name: str) -> str:
         """Return a kernel's PTX name from that name, its C++ name, or a name expression. Raises KernelError, listing
@@ -135,41 +134,23 @@ def _naming(file: str) -> Iterator[None]:
         raise KernelError(f"{file}: {said}" if file else said) from None
 
 
-def _placed(variables: tuple[parsing.Variable, ...]) -> list[parsing.Variable]:
-    return [variable for variable in variables if variable.space in ("global", "const")]
-
-
-def _regions(variables: tuple[parsing.Variable, ...], source: str) -> list[Region]:
-    regions = []
-    for number, variable in enumerate(_placed(variables), FIRST_VARIABLE_REGION):
-        size = element_bytes(variable.type) * (variable.count or 0)
-        try:
-            data = np.zeros((1, -(-size // 16) * 16), np.uint8)
-        except (MemoryError, ValueError):
-            raise OutOfMemory(f"variable {variable.name} takes {size} bytes, more than there are here") from None
-        values = _initial_bytes(variable)
-        data[0, : len(values)] = values
-        kind: RegionKind = "const" if variable.space == "const" else "global"
-        name = program.readable_name(variable.name)
-        is_set = kind == "global" or bool(variable.initial) or not lacks_initialiser(source, name)
-        regions.append(Region(name, kind, number, data[:, :size], writable=kind == "global", is_set=is_set))
-    return regions
-
-
-def _initial_bytes(variable: parsing.Variable) -> Array:
-    dtype = DTYPES[variable.type]
-    if any(isinstance(value, str) for value in variable.initial):
-        raise NotOnThisDevice(f"variable {variable.name} holds an address, which the traffic device does not model")
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-    out = np.zeros(len(variable.initial), unsigned)
+def _region(number: int, variable: parsing.Variable, source: str) -> Region:
+    size, dtype = element_bytes(variable.type) * (variable.count or 0), DTYPES[variable.type]
+    try:
+        data = np.zeros((1, -(-size // 16) * 16), np.uint8)
+    except (MemoryError, ValueError):
+        raise OutOfMemory(f"variable {variable.name} takes {size} bytes, more than there are here") from None
+    elements = data.view(f"u{dtype.itemsize}")
     for place, item in enumerate(variable.initial):
-        assert isinstance(item, parsing.Number)
-        value: Any = item.value
-        if isinstance(value, float):
-            out[place] = np.array(value, dtype).view(unsigned)
-        else:
-            out[place] = int(value) & ((1 << (dtype.itemsize * 8)) - 1)
-    return out.view(np.uint8)
+        if not isinstance(item, parsing.Number):
+            raise NotOnThisDevice(f"variable {variable.name} holds an address, which the traffic device does not model")
+        value = item.value
+        bits = np.array(value, dtype).view(elements.dtype) if isinstance(value, float) else value
+        elements[0, place] = int(bits) & ((1 << (dtype.itemsize * 8)) - 1)
+    kind: RegionKind = "const" if variable.space == "const" else "global"
+    name = program.readable_name(variable.name)
+    is_set = kind == "global" or bool(variable.initial) or not lacks_initialiser(source, name)
+    return Region(name, kind, number, data[:, :size], writable=kind == "global", is_set=is_set)
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------

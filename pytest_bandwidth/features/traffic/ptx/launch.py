@@ -111,7 +111,7 @@ class _Run:
     ) -> None:
         self._program, self._kernel, self._launch = program, kernel, launch
         self._blocks, self._shared_bytes = launch.grid_blocks, launch.dynamic_shared_bytes
-        self._regions = {region.number: region for region in (*program.variables, *arguments)}
+        self._regions = {region.number: region for region in (*program.variables.values(), *arguments)}
         if kernel.waits_for_grid:
             workspace = np.zeros((1, GRID_WORKSPACE_BYTES), np.uint8)
             self._regions[GRID_REGION] = Region("the grid's barrier", "global", GRID_REGION, workspace)
@@ -126,7 +126,9 @@ class _Run:
         self._order = Clocks() if kernel.asynchronous else HappensBefore()
         checks_shared = ClockRaces if kernel.asynchronous else RaceChecker
         shared_races = checks_shared("shared", self._faults, kernel.granule_bytes, self._order)
-        unset = {region: np.zeros((1, region.nbytes), np.uint8) for region in program.variables if not region.is_set}
+        unset = {
+            region: np.zeros((1, region.nbytes), np.uint8) for region in program.variables.values() if not region.is_set
+        }
         written = _written(self._arrays, uninitialised) | unset
         self._initialisation = InitialisationChecker(self._faults, kernel.granule_bytes, written)
         self._copies = AsyncCopies(self._faults, shared_races)
@@ -261,7 +263,9 @@ class _Run:
 
     def _result(self, blocks_run: int, spread: float | None) -> Execution:
         compiled = self._program.compiled
-        touched = [v for v in self._program.variables if v.kind == "global" and not v.name.startswith("__cudart")]
+        touched = [
+            v for v in self._program.variables.values() if v.kind == "global" and not v.name.startswith("__cudart")
+        ]
         regions = (*self._arrays, *touched)
         return Execution(
             kernel=self._kernel.name,
