@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -403,54 +403,11 @@ def _on_mbarrier(
     return [program.BarrierStep(**here.placed(), sources=(read, *sources), targets=tuple(targets), **access, **how)]
 
 
-def matrix_load(here: Here) -> Sequence[program.Step]:
-    """Decode ldmatrix: each lane reads a row of 16 bytes, then the lanes of a warp exchange them."""
-    target, start = here.operands
-    rows = _rows_of_matrices(here, start, target)
-    load = program.Load(
-        **rows.placed, sources=(rows.address,), targets=tuple(map(program.Write, rows.words)), **rows.access
-    )
-    function = partial(matrices.distributed, len(rows.registers), "trans" in here.choice)
-    sources = tuple(program.Read(word, DTYPES["b32"]) for word in rows.words)
-    targets = tuple(here.write(register, "b32") for register in rows.registers)
-    spread = program.WarpStep(
-        **here.placed(), sources=sources, targets=targets, name="ldmatrix", mode="", function=function
-    )
-    return [*rows.guarding, load, spread]
-
-
-def matrix_store(here: Here) -> Sequence[program.Step]:
-    """Decode stmatrix: the lanes of a warp exchange, then each stores a row of 16 bytes."""
-    start, value = here.operands
-    rows = _rows_of_matrices(here, start, value)
-    function = partial(matrices.collected, "trans" in here.choice)
-    sources = tuple(here.read(register, "b32") for register in rows.registers)
-    targets = tuple(map(program.Write, rows.words))
-    gathered = program.WarpStep(
-        **here.placed(), sources=sources, targets=targets, name="stmatrix", mode="", function=function
-    )
-    words = (program.Read(word, DTYPES["b32"]) for word in rows.words)
-    return [gathered, *rows.guarding, program.Store(**rows.placed, sources=(rows.address, *words), **rows.access)]
-
-
-class _Rows(NamedTuple):
-    """Hold how the lanes of a warp access rows of matrices.
-
-    placed: site, and the guard of lanes that have a row; guarding: the steps that compute it. address, access: of the
-    row. registers: the operands that hold the matrices. words: registers for a row's four words.
-    """
-
-    placed: dict[str, Any]
-    guarding: list[program.Step]
-    address: program.Read
-    access: dict[str, Any]
-    registers: tuple[Operand, ...]
-    words: list[int]
-
-
-def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
-    count, placed = int(here.choice["matrices"][1:]), here.placed()
-    registers = items_of(held)
+def matrix_rows(here: Here) -> Sequence[program.Step]:
+    """Decode ldmatrix and stmatrix: lanes load rows of 16 bytes and the warp exchanges them, or the other way round."""
+    loads, transposed = here.match.form.meaning == "matrix load", "trans" in here.choice
+    held, start = here.operands if loads else here.operands[::-1]
+    count, placed, registers = int(here.choice["matrices"][1:]), here.placed(), items_of(held)
     if len(registers) != count:
         here.refuse()
     guarding: list[program.Step] = []
@@ -461,7 +418,18 @@ def _rows_of_matrices(here: Here, start: Operand, held: Operand) -> _Rows:
         guarding.append(step)
     address, offset = place_of(here, start)
     words = [here.context.file.new() for _ in range(4)]
-    return _Rows(placed, guarding, address, access_of(here, "b32", 4, offset, "shared"), registers, words)
+    into, of = tuple(map(program.Write, words)), tuple(program.Read(word, DTYPES["b32"]) for word in words)
+    access = access_of(here, "b32", 4, offset, "shared")
+    exchange = here.placed()
+    if loads:
+        targets = tuple(here.write(register, "b32") for register in registers)
+        exchange["function"] = partial(matrices.distributed, count, transposed)
+        load = program.Load(**placed, sources=(address,), targets=into, **access)
+        return [*guarding, load, program.WarpStep(sources=of, targets=targets, name="ldmatrix", **exchange)]
+    sources = tuple(here.read(register, "b32") for register in registers)
+    exchange["function"] = partial(matrices.collected, transposed)
+    gathered = program.WarpStep(sources=sources, targets=into, name="stmatrix", **exchange)
+    return [gathered, *guarding, program.Store(**placed, sources=(address, *of), **access)]
 
 
 def matrix_product(here: Here) -> Sequence[program.Step]:
@@ -482,9 +450,7 @@ def matrix_product(here: Here) -> Sequence[program.Step]:
     targets = tuple(here.write(one, kind) for one in held[0])
     computed = matrices.product_of_eight_rows if eight else matrices.product
     function = partial(computed, depth, left, right, "saturated" if saturates else result)
-    step = program.WarpStep(
-        **here.placed(), sources=tuple(given), targets=targets, name="mma", mode="", function=function
-    )
+    step = program.WarpStep(**here.placed(), sources=tuple(given), targets=targets, name="mma", function=function)
     return [step]
 
 
@@ -577,8 +543,7 @@ ACTIONS: dict[str, Callable[[Here], Sequence[program.Step]]] = {
     "mbarrier": mbarrier,
     "wait for an mbarrier": wait_for_mbarrier,
     "copies join an mbarrier": copies_join_mbarrier,
-    "matrix load": matrix_load,
-    "matrix store": matrix_store,
+    **dict.fromkeys(("matrix load", "matrix store"), matrix_rows),
     "matrix product": matrix_product,
     "product of a warp group": group_product,
     "load": load,

@@ -16,7 +16,7 @@ from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, s
 from pytest_bandwidth.features.traffic.ptx.mbarrier_words import EXPECTED_AT, phase
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 from pytest_bandwidth.features.traffic.ptx.program import BarrierStep
-from pytest_bandwidth.features.traffic.ptx.races import BULK, NO_BARRIER, SITES, AsyncCopies, HappensBefore, RaceChecker
+from pytest_bandwidth.features.traffic.ptx.races import BULK, NO_BARRIER, AsyncCopies, HappensBefore, RaceChecker
 
 
 class Clocks(HappensBefore):
@@ -100,18 +100,8 @@ class ClockRaces(RaceChecker):
             reads = np.zeros((*places, shape[1] // WARP), np.int32)
             self._seen = (np.zeros(places, np.int32), np.zeros(places, np.int64), reads, np.zeros(places, np.int32))
         hit = np.zeros(shape, np.int64)
-        found = loops.find_unordered(
-            *self._seen,
-            spread(access.offset, shape),
-            self._shift,
-            spread(access.mask, shape),
-            max(1, access.width // self._granule),
-            access.kind == "store",
-            access.site & SITES,
-            self._order.known,
-            self._order.time,
-            hit,
-        )
+        order = self._order
+        found = loops.find_unordered(*self._seen, *self._places(access, shape), order.known, order.time, hit)
         return hit if found else None
 
 

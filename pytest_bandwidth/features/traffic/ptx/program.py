@@ -185,7 +185,7 @@ class WarpStep(Step):
     """
 
     name: str
-    mode: str
+    mode: str = ""
     function: Callable[..., tuple[Any, ...]]
 
 

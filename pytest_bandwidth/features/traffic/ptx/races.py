@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -276,12 +276,7 @@ class RaceChecker(Checker):
         found = loops.find_races(
             *shadow,
             region.block_step,
-            spread(access.offset, shape),
-            self._shift,
-            spread(access.mask, shape),
-            max(1, access.width // self._granule),
-            access.kind == "store",
-            access.site & SITES if self._shared else 0,
+            *self._places(access, shape),
             spread(self._first, (rows, 1)),
             spread(order.block_epoch, (rows, 1)),
             spread(order.warp_epoch, (rows, geometry.lanes // 32)),
@@ -291,6 +286,12 @@ class RaceChecker(Checker):
             hit,
         )
         return hit if found else None
+
+    def _places(self, access: Access, shape: tuple[int, int]) -> tuple[Any, ...]:
+        """Return what `loops` asks of an access: its places and how many, whether it stores, and the instruction."""
+        offset, mask = spread(access.offset, shape), spread(access.mask, shape)
+        site = access.site & SITES if self._shared else 0
+        return offset, self._shift, mask, max(1, access.width // self._granule), access.kind == "store", site
 
     def _report(self, access: Access, hit: Array) -> None:
         hits = hit != 0

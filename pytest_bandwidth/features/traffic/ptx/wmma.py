@@ -189,7 +189,7 @@ def multiply(here: Here) -> Sequence[Step]:
     targets = tuple(here.write(one, kind) for one in d)
     total = "saturated" if "satfinite" in here.choice else result
     function = partial(_product, shape, left, total, counts)
-    step = WarpStep(**here.placed(), sources=tuple(sources), targets=targets, name="wmma", mode="", function=function)
+    step = WarpStep(**here.placed(), sources=tuple(sources), targets=targets, name="wmma", function=function)
     return [step]
 
 

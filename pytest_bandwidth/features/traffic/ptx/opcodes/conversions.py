@@ -6,6 +6,7 @@ involved; integers wrap unless .sat.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -188,11 +189,6 @@ def small_to_halves(choice: Choice, word: Array) -> Array:
     return halves.pack(halves.floored(values) if "relu" in choice else values)
 
 
-def small_from_halves(choice: Choice) -> Meaning:
-    """Compute cvt.rn.satfinite.e4m3x2.f16x2 and its like."""
-    return lambda word: small_from_singles(choice)(*_singles(word, "f16x2"))
-
-
 @by_choice
 def small_from_singles(choice: Choice, upper: Array, lower: Array) -> Array:
     """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b and its like: a to the upper part, b to the lower."""
@@ -201,10 +197,14 @@ def small_from_singles(choice: Choice, upper: Array, lower: Array) -> Array:
     return _pair(_narrow_small(upper, choice), _narrow_small(lower, choice), word, step)
 
 
-def _singles(word: Array, kind: str) -> list[Array]:
-    """Return the upper and the lower half of packed words as binary32."""
-    both = halves.unpack(word, kind)
-    return [halves.widen(both[..., place], kind) for place in (1, 0)]
+def from_halves(kind: str, of_two: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
+    """Compute of packed words, of the upper and the lower half, what is for two values of binary32."""
+
+    def compute(choice: Choice, word: Array) -> Array:
+        both = halves.unpack(word, kind)
+        return of_two(choice)(*(halves.widen(both[..., place], kind) for place in (1, 0)))
+
+    return by_choice(compute)
 
 
 def _narrow_small(value: Array, choice: Choice) -> Array:
@@ -252,11 +252,6 @@ def fp8_values(kind: str) -> Any:
 def scale_from_singles(choice: Choice, upper: Array, lower: Array) -> Array:
     """Compute cvt.rp.satfinite.ue8m0x2.f32 d, a, b and its like: a to the upper byte, b to the lower."""
     return _pair(_scale(upper, choice), _scale(lower, choice), np.uint16, 8)
-
-
-def scale_from_halves(choice: Choice) -> Meaning:
-    """Compute cvt.rp.satfinite.ue8m0x2.bf16x2 and its like."""
-    return lambda word: scale_from_singles(choice)(*_singles(word, "bf16x2"))
 
 
 def _scale(value: Array, choice: Choice) -> Array:

@@ -183,13 +183,25 @@ CONVERSIONS = [
     Form("cvt.nearzero.relu.dst16.f32", "dst16 <- f32", conversions.convert_half),
     Form("cvt.nearzero[.relu].packed.f32", "packed <- f32 f32", conversions.convert_pair),
     Form("cvt.rn[.relu].f16x2.small", "f16x2 <- b16", conversions.small_to_halves),
-    Form("cvt.rn.satfinite[.relu].small.f16x2", "b16 <- f16x2", conversions.small_from_halves),
+    Form(
+        "cvt.rn.satfinite[.relu].small.f16x2",
+        "b16 <- f16x2",
+        conversions.from_halves("f16x2", conversions.small_from_singles),
+    ),
     Form("cvt.rn.satfinite[.relu].small.f32", "b16 <- f32 f32", conversions.small_from_singles),
     Form("cvt.rn[.relu].f16x2.e2m1x2", "f16x2 <- b8", conversions.small_to_halves),
-    Form("cvt.rn.satfinite[.relu].e2m1x2.f16x2", "b8 <- f16x2", conversions.small_from_halves),
+    Form(
+        "cvt.rn.satfinite[.relu].e2m1x2.f16x2",
+        "b8 <- f16x2",
+        conversions.from_halves("f16x2", conversions.small_from_singles),
+    ),
     Form("cvt.rn.satfinite[.relu].e2m1x2.f32", "b8 <- f32 f32", conversions.small_from_singles),
     Form("cvt.outward[.satfinite].ue8m0x2.f32", "b16 <- f32 f32", conversions.scale_from_singles),
-    Form("cvt.outward[.satfinite].ue8m0x2.bf16x2", "b16 <- bf16x2", conversions.scale_from_halves),
+    Form(
+        "cvt.outward[.satfinite].ue8m0x2.bf16x2",
+        "b16 <- bf16x2",
+        conversions.from_halves("bf16x2", conversions.scale_from_singles),
+    ),
     Form("cvt.rn.bf16x2.ue8m0x2", "bf16x2 <- b16", same(conversions.scale_to_halves)),
     Form("cvt.rna.tf32.f32", "b32 <- f32", same(conversions.to_tf32)),
 ]
