@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.features.traffic.ptx import memory
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
-from pytest_bandwidth.features.traffic.ptx.program import Parameter
+from pytest_bandwidth.features.traffic.ptx.program import Parameter, Symbol
 
 
 def place_arguments(
@@ -63,7 +63,7 @@ def _pointer(
     data, start = memory.flat_bytes(array)
     key = int(data.__array_interface__["data"][0])
     low, high = map(int, getattr(np.lib, "array_utils", np).byte_bounds(array))  # it moved in NumPy 2
-    view = memory.View(name, (number,), low - key, high - low)
+    view = Symbol(name, low - key, high - low, (number,))
     known = regions.get(key)
     if known is None:
         place = memory.FIRST_ARRAY_REGION + len(regions)
@@ -75,10 +75,10 @@ def _pointer(
     return np.array([memory.region_base(regions[key].number) + start], np.uint64).view(np.uint8)
 
 
-def _with(views: tuple[memory.View, ...], view: memory.View) -> tuple[memory.View, ...]:
+def _with(views: tuple[Symbol, ...], view: Symbol) -> tuple[Symbol, ...]:
     """Add a view; an array that is passed twice stays one view with two arguments."""
     for place, known in enumerate(views):
-        if (known.start, known.nbytes) == (view.start, view.nbytes):
+        if (known.address, known.size) == (view.address, view.size):
             both = replace(known, arguments=(*known.arguments, *view.arguments))
             return (*views[:place], both, *views[place + 1 :])
     return (*views, view)

@@ -13,8 +13,8 @@ import numpy as np
 from pytest_bandwidth.features.traffic.ptx import loops
 from pytest_bandwidth.features.traffic.ptx.faults import AccessFault, Checker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, least, spread
-from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, View
-from pytest_bandwidth.features.traffic.ptx.program import Site
+from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
+from pytest_bandwidth.features.traffic.ptx.program import Site, Symbol
 from pytest_bandwidth.features.traffic.ptx.sparse import touched
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -387,11 +387,11 @@ class TrafficCounter(Checker):
         """Count the distinct bytes of each array argument, and of each module variable that was touched."""
         found: list[ArrayCounts] = []
         for region in regions:
-            for view in region.views or (View(region.name, (), 0, region.nbytes),):
-                read, written, _ = self._distinct.count(region, view.start, view.nbytes)
+            for view in region.views or (Symbol(region.name, 0, region.nbytes),):
+                read, written, _ = self._distinct.count(region, view.address, view.size)
                 if view.arguments or read or written:
-                    address = region.data.ctypes.data + view.start
-                    found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written, address))
+                    address = region.data.ctypes.data + view.address
+                    found.append(ArrayCounts(view.name, view.arguments, view.size, read, written, address))
         return tuple(sorted(found, key=lambda counts: (not counts.arguments, counts.arguments)))
 
     def distinct_bytes(self, regions: Sequence[Region]) -> dict[str, int]:

@@ -47,18 +47,6 @@ WINDOWS = {"shared": region_base(SHARED_REGION), "local": region_base(LOCAL_REGI
 RegionKind = Literal["global", "const", "param", "shared", "local"]
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """Describe an array argument: the `nbytes` from byte `start` of its allocation on.
-    arguments: the parameters' numbers.
-    """
-
-    name: str
-    arguments: tuple[int, ...]
-    start: int
-    nbytes: int
-
-
 @dataclass(eq=False)
 class Region:
     """Hold the bytes behind one range of addresses.
@@ -76,7 +64,7 @@ class Region:
     block_step: int = 0
     thread_step: int = 0
     writable: bool = True
-    views: tuple[View, ...] = ()
+    views: tuple[Symbol, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     is_set: bool = True
     _typed: dict[np.dtype[Any], Array] = field(default_factory=dict, repr=False)
@@ -105,13 +93,11 @@ class Region:
 
     def describe(self, offset: int) -> str:
         """Name the variable or array that a byte offset lies in, else the nearest before it."""
-        places = [(s.address, s.size, readable_name(s.name)) for s in self.symbols] + [
-            (v.start, v.nbytes, v.name) for v in self.views
-        ]
-        for start, size, name in places:
-            if start <= offset < start + size:
+        places = [(s.address, s.address + s.size, readable_name(s.name)) for s in (*self.symbols, *self.views)]
+        for start, end, name in places:
+            if start <= offset < end:
                 return name
-        before = [(start + size, name) for start, size, name in places if start + size <= offset]
+        before = [(end, name) for _, end, name in places if end <= offset]
         return max(before)[1] if before else self.name
 
 
@@ -146,7 +132,7 @@ def refuse_addresses_in(regions: Iterable[Region], address: int, where: str) -> 
     """
     for region in regions:
         for view in () if is_sparse(region.data) else region.views:  # all of a virtual array would be touched
-            begin, end = -(-view.start // 8), (view.start + view.nbytes) // 8
+            begin, end = -(-view.address // 8), (view.address + view.size) // 8
             words = region.typed(np.dtype(np.uint64))[0, begin:end]
             near = words[(words <= address) & (words + np.uint64(1 << REGION_SHIFT) > address)]
             if _is_mapped(np.unique(near)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from pytest_bandwidth.features.traffic.ptx.races import BULK, AsyncCopies
 Kind = Literal["load", "store", "atomic"]
 
 
+@dataclass(eq=False)
 class MemoryUnit:
     """Carry out the loads, stores and atomics of one batch. regions: by the number that is in an address.
 
@@ -28,25 +29,20 @@ class MemoryUnit:
     """
 
     watches = changed = progressed = False
-    # Of kernels that use mbarriers or bulk copies.
-    barriers: Mbarriers | None = None
     # While an access reaches another block's memory in a way that not all checkers follow.
     is_remote = False
+
+    _regions: Mapping[int, memory.Region]
+    _geometry: Geometry
+    _checkers: Sequence[Checker]
+    _faults: FaultLog
+    copies: AsyncCopies
+    # Of kernels that use mbarriers or bulk copies.
+    barriers: Mbarriers | None = None
     bulk_stores: AsyncCopies | None = None
 
-    def __init__(
-        self,
-        regions: Mapping[int, memory.Region],
-        geometry: Geometry,
-        checkers: Sequence[Checker],
-        faults: FaultLog,
-        copies: AsyncCopies,
-    ) -> None:
-        self._regions = regions
-        self.copies = copies
-        self._geometry, self._shape = geometry, (geometry.rows, geometry.lanes)
-        self._checkers = checkers
-        self._faults = faults
+    def __post_init__(self) -> None:
+        self._shape = (self._geometry.rows, self._geometry.lanes)
 
     def access(self, step: program.Memory, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
         """Carry out a load, a store, or an atomic or an mbarrier's operation; return its results.

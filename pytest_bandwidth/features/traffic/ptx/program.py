@@ -277,11 +277,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """Place a variable: byte offset in its space, or the full address for global and const ones."""
+    """Place a variable: byte offset in its space, or the full address for global and const ones.
+
+    Or an array argument, by its place in its allocation; `arguments` are the parameters' numbers.
+    """
 
     name: str
     address: int
     size: int
+    arguments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
