@@ -44,6 +44,7 @@ def plain_counts(execution: Execution) -> dict[str, int]:
     return {**scaled, "distinct_bytes_read": execution.bytes_read, "distinct_bytes_written": execution.bytes_written}
 
 
+_OF_ARRAY = ("name", "nbytes", "bytes_read", "bytes_written", "role")
 _OF_EXECUTION = ("kernel", "blocks", "blocks_run", "sample_spread", "thread_instructions", "lane_occupancy")
 
 
@@ -66,14 +67,8 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
             or line.counts.bank_conflicts
         ],
         "arrays": [
-            {
-                "name": a.name,
-                "nbytes": a.nbytes,
-                "bytes_read": a.bytes_read,
-                "bytes_written": a.bytes_written,
-                **({"role": a.role} if a.role else {}),
-            }
-            for a in execution.arrays[:ARRAYS_AT_MOST]
+            {name: getattr(array, name) for name in _OF_ARRAY if name != "role" or array.role}
+            for array in execution.arrays[:ARRAYS_AT_MOST]
         ],
     }
 

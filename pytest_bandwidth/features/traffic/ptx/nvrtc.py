@@ -29,7 +29,6 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, NotOn
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 _LINE_INFORMATION = ("-lineinfo", "--generate-line-info")
-_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 # Headers of the standard library that CCCL has for device code, as <cuda/std/NAME>, and no stand-in replaces.
 _OF_CUDA_STD = frozenset(
     {"algorithm", "array", "atomic", "bit", "bitset", "chrono", "complex", "concepts", "cstdlib", "ctime", "execution"}
@@ -54,7 +53,7 @@ class PtxModule:
     ptx: str
     nvrtc_version: str
     arch: str
-    lowered: Mapping[str, str] = field(default_factory=lambda: _NO_NAMES)
+    lowered: Mapping[str, str] = field(default_factory=dict)
     log: str = ""
     filename: str = "kernel.cu"
     source: str = ""
