@@ -43,13 +43,13 @@ def move(here: Here) -> Sequence[program.Step]:
     if isinstance(source, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(source.items)}"
         reads = tuple(here.read(item, part) for item in source.items)
-        return _computed(here, partial(_pack, DTYPES[kind]), reads, here.write(target, kind))
+        return _computed(here, partial(pack, DTYPES[kind]), reads, here.write(target, kind))
     if isinstance(target, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(target.items)}"
         read = here.read(source, kind)
         writes = (here.write(item, part) for item in target.items)
-        return _computed(here, partial(_unpack, DTYPES[part]), (read,), *writes)
-    return _computed(here, _identity, (here.read(source, kind),), here.write(target, kind))
+        return _computed(here, partial(unpack, DTYPES[part]), (read,), *writes)
+    return _computed(here, identity, (here.read(source, kind),), here.write(target, kind))
 
 
 def _computed(
@@ -58,11 +58,11 @@ def _computed(
     return [program.Compute(**here.placed(), function=function, sources=sources, targets=targets)]
 
 
-def _identity(a: Any) -> Any:
+def identity(a: Any) -> Any:
     return a
 
 
-def _pack(dtype: np.dtype[Any], *parts: Any) -> Any:
+def pack(dtype: np.dtype[Any], *parts: Any) -> Any:
     unsigned, bits = np.dtype(f"u{dtype.itemsize}"), dtype.itemsize * 8 // len(parts)
     word = parts[0].astype(unsigned)
     for place, part in enumerate(parts[1:], 1):
@@ -70,7 +70,7 @@ def _pack(dtype: np.dtype[Any], *parts: Any) -> Any:
     return word
 
 
-def _unpack(part: np.dtype[Any], word: Any) -> Any:
+def unpack(part: np.dtype[Any], word: Any) -> Any:
     bare, count = word.view(f"u{word.dtype.itemsize}"), word.dtype.itemsize // part.itemsize
     return tuple((bare >> bare.dtype.type(8 * part.itemsize * place)).astype(part) for place in range(count))
 
@@ -80,7 +80,7 @@ def convert_address(here: Here) -> Sequence[program.Step]:
     target, source = here.operands
     base = memory.WINDOWS.get(SPACES[here.choice["holding"]], 0)
     shift = np.full((1, 1), base, np.uint64)
-    function: Callable[..., Any] = _identity
+    function: Callable[..., Any] = identity
     if base:
         function = (lambda a: a - shift) if "to" in here.choice else (lambda a: a + shift)
     return _computed(here, function, (here.read(source, "u64"),), here.write(target, "u64"))
@@ -146,7 +146,7 @@ def warp_barrier(here: Here) -> Sequence[program.Step]:
 
 def policy(here: Here) -> Sequence[program.Step]:
     """Decode createpolicy: what it makes is a hint to caches, which this model has not."""
-    return _computed(here, _identity, (here.constant(0, "u64"),), here.write(here.operands[0], "b64"))
+    return _computed(here, identity, (here.constant(0, "u64"),), here.write(here.operands[0], "b64"))
 
 
 def between_lanes(here: Here) -> Sequence[program.Step]:
@@ -219,7 +219,7 @@ def _load_parameter(
             index = here.context.file.argument(parameter.offset + offset, dtype)
         else:
             here.refuse()
-        steps += _computed(here, _identity, (program.Read(index, dtype),), write)
+        steps += _computed(here, identity, (program.Read(index, dtype),), write)
     return steps
 
 
@@ -241,7 +241,7 @@ def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[p
     steps: list[program.Step] = []
     for place, value in enumerate(values):
         steps += _computed(
-            here, _identity, (value,), program.Write(here.slot(slot, address.offset + place * size, kind))
+            here, identity, (value,), program.Write(here.slot(slot, address.offset + place * size, kind))
         )
     return steps
 
@@ -285,7 +285,7 @@ def asynchronous_copy(here: Here) -> Sequence[program.Step]:
     site, guard, words = placed["site"], placed["guard"], [file.new() for _ in range(nbytes // 4)]
     zero = here.constant(0)
     steps: list[program.Step] = [
-        program.Compute(site=site, function=_identity, sources=(zero,), targets=(program.Write(w),)) for w in words
+        program.Compute(site=site, function=identity, sources=(zero,), targets=(program.Write(w),)) for w in words
     ]
     if read_bytes:
         guard, step = _narrowed(here, site, guard, here.read(read_bytes[0], "u32"), partial(_reads_all, nbytes))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx import matrices
-from pytest_bandwidth.features.traffic.ptx.actions import access_of, place_of
+from pytest_bandwidth.features.traffic.ptx.actions import access_of, identity, pack, place_of, unpack
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, chosen
 from pytest_bandwidth.features.traffic.ptx.operands import Here
@@ -123,22 +123,11 @@ def load(here: Here) -> Sequence[Step]:
             words.setdefault(register, []).append(Read(word, part.access["dtype"]))
     for register, found in words.items():
         whole = [replace(found[0], dtype=DTYPES[kind])] if len(found) == 1 else found
-        function = partial(_joined, DTYPES[kind])
+        function = identity if len(found) == 1 else partial(pack, DTYPES[kind])
         for item in items[register :: len(fragment.registers)]:
             held = (here.write(item, kind),)
             steps.append(Compute(**here.placed(), function=function, sources=tuple(whole), targets=held))
     return steps
-
-
-def _joined(dtype: np.dtype[Any], *parts: Array) -> Array:
-    if len(parts) == 1:
-        return parts[0]
-    bits = 32 // len(parts)
-    return sum(part.astype(np.uint32) << np.uint32(bits * n) for n, part in enumerate(parts)).view(dtype)
-
-
-def _cut(part: int, dtype: np.dtype[Any], word: Array) -> Array:
-    return (word.view(np.uint32) >> np.uint32(8 * dtype.itemsize * part)).astype(dtype)
 
 
 def store(here: Here) -> Sequence[Step]:
@@ -150,8 +139,8 @@ def store(here: Here) -> Sequence[Step]:
         dtype, values = part.access["dtype"], held[part.register : part.register + part.access["count"]]
         if dtype.itemsize < 4:
             cut = Write(here.context.file.new())
-            function = partial(_cut, part.part, dtype)
-            steps.append(Compute(**here.placed(), function=function, sources=tuple(values), targets=(cut,)))
+            function, targets = partial(unpack, dtype), (*[None] * part.part, cut)
+            steps.append(Compute(**here.placed(), function=function, sources=tuple(values), targets=targets))
             values = [Read(cut.register, dtype)]
         words = tuple(replace(value, dtype=dtype) for value in values)
         steps += [part.step, Store(**here.placed(), sources=(part.address, *words), **part.access)]
