@@ -418,8 +418,10 @@ class BatchInterpreter:
         there = groups.get(number)
         groups[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
 
-    def _split(self, guard: program.Read, mask: Mask) -> tuple[Mask | None, Mask | None]:
+    def _split(self, guard: program.Read | None, mask: Mask) -> tuple[Mask | None, Mask | None]:
         """Return the lanes for which the guard holds and the others; None for none, the same mask for all."""
+        if guard is None:
+            return mask, None
         truth = self._registers.read(guard)
         taken = mask.lanes & truth
         if not taken.any():
@@ -430,11 +432,9 @@ class BatchInterpreter:
         return Mask(taken, self.geometry), Mask(rest, self.geometry)
 
     def _branch(self, end: program.Step, block: program.BasicBlock, mask: Mask) -> None:
-        if end.guard is None:
-            self._go(block.branch[0], mask, block.rank)
-            return
         taken, rest = self._split(end.guard, mask)
-        self.traffic.branch(end.site, mask.warps, self._divided(taken, rest))
+        if end.guard is not None:
+            self.traffic.branch(end.site, mask.warps, self._divided(taken, rest))
         if taken is not None:
             self._go(block.branch[0], taken, block.rank)
         if rest is not None:
@@ -469,7 +469,7 @@ class BatchInterpreter:
         return int(np.count_nonzero(low < high)) * (self.geometry.rows // len(index))
 
     def _exit(self, end: program.Exit, block: program.BasicBlock, mask: Mask) -> None:
-        leaving, staying = (mask, None) if end.guard is None else self._split(end.guard, mask)
+        leaving, staying = self._split(end.guard, mask)
         if leaving is not None:
             self._participation.exit(leaving.lanes)
         if leaving is not None and end.trap:
