@@ -379,7 +379,8 @@ def basic_blocks(items: Iterable[program.Step | parsing.Label]) -> tuple[program
     order = _ordered(range(len(blocks)), {number: set(targets) for number, targets in enumerate(successors)}, 0)
     ranks = {number: rank for rank, number in enumerate(order)}
     live = _needed([_uses(block) for block in blocks], successors)
-    shuffles = _needed([(any(map(_is_shuffle, block.steps)), 0) for block in blocks], successors)
+    names = ([getattr(step, "name", "") for step in block.steps] for block in blocks)
+    shuffles = _needed([("shuffle" in each, 0) for each in names], successors)
     return tuple(
         replace(
             block,
@@ -431,10 +432,6 @@ def _meets(step: program.Step) -> bool:
     return (
         step.is_named if isinstance(step, program.Barrier) else isinstance(step, program.WarpBarrier | program.Arrive)
     )
-
-
-def _is_shuffle(step: program.Step) -> bool:
-    return isinstance(step, program.WarpStep) and step.name == "shuffle"
 
 
 def _needed(uses: Sequence[tuple[int, int]], successors: Sequence[Sequence[int]]) -> list[int]:

@@ -245,14 +245,6 @@ def packed(bits: Array) -> Array:
     return np.packbits(bits, axis=2, bitorder="little").view("<u4").astype(np.uint32)
 
 
-def _ballot(_mode: str, active: Array, predicate: Array, members: Array) -> tuple[Array, ...]:
-    return (packed(predicate & active) & members,)
-
-
-def _active_mask(_mode: str, active: Array) -> tuple[Array, ...]:
-    return (packed(active),)
-
-
 def _match(_mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
     found = np.empty(value.shape, np.uint32)
     for lane in range(WARP):
@@ -294,10 +286,10 @@ def _elect(_mode: str, active: Array, members: Array) -> tuple[Array, ...]:
 EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {
     "shuffle": _shuffle,
     "vote": _vote,
-    "ballot": _ballot,
+    "ballot": lambda _, active, predicate, members: (packed(predicate & active) & members,),
     "match": _match,
     "match all": _match_all,
     "warp reduction": _reduce,
-    "active mask": _active_mask,
+    "active mask": lambda _, active: (packed(active),),
     "elect": _elect,
 }
