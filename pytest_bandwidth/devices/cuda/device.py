@@ -237,7 +237,7 @@ class CudaDevice(TimedDevice):
         kernel would misread: bare floats, host arrays, arrays of another GPU, arrays with gaps."""
         with self._current():
             source = next((source for source, kernel in self._kernels.items() if kernel is launch.kernel), None)
-            kernel, args = kernels.prepared_call(self._arrays, launch, source)
+            kernel, args = launch.kernel, kernels.prepared_call(self._arrays, launch, source)
             # A RawKernel of the user's own is let pass.
             if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
                 raise UsageError(
@@ -352,7 +352,7 @@ class CudaDevice(TimedDevice):
             if cubin is None and self._codes.loads_machine_code:
                 launches.append(replace(launch, kernel=kernels.old_kernel(self._cupy, new, None, launch.kernel)))
             calls = [BoundLaunch(one, workload.stream, self.launcher(one, workload.stream)) for one in launches]
-            _, args = kernels.prepared_call(self._arrays, launch)
+            args = kernels.prepared_call(self._arrays, launch)
             self._runtime.wait_device()
             with self._guard.allocation("a copy of the arrays, kept from the old code,"):
                 restore = kernels.keep_arrays(self._arrays, args)
@@ -366,7 +366,7 @@ class CudaDevice(TimedDevice):
         if self._variables_set(launch.kernel):
             raise KernelError("the test sets variables of the kernel")
         with self._current():
-            _, args = kernels.prepared_call(self._arrays, launch)
+            args = kernels.prepared_call(self._arrays, launch)
             self._runtime.wait_device()
             return kernels.host_copies(self._arrays, args)
 
@@ -408,6 +408,8 @@ class CudaDevice(TimedDevice):
 
     def _as_replay(self, workload: Workload) -> Workload:
         """Return the workload as a replay of a graph. Raises UsageError where it cannot be captured so, OutOfMemory."""
+        if self._cupy.cuda.runtime.is_hip:
+            raise UsageError("graph=True: CuPy captures no graphs under HIP: measure it without")
         if workload.launch is None:
             return self._run_replayed(workload)
         beside = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
@@ -437,7 +439,7 @@ class CudaDevice(TimedDevice):
         launches: the workload's, then those beside it, such as old code: each replayed so, on the same arrays.
         """
         count = kernels.launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
-        _, args = kernels.prepared_call(self._arrays, launches[0])
+        args = kernels.prepared_call(self._arrays, launches[0])
         self._runtime.wait_device()
         free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
         with self._guard.allocation("copies of the arrays, for graph=True,"):
@@ -551,16 +553,15 @@ class CudaDevice(TimedDevice):
         )
         return (*self._timer.findings, *(finding for finding in seen if finding is not None))
 
-    def _nothing_launched(self, stream: Any) -> Call:
-        """Return a launch that does nothing, as the samples of this measurement launch their work."""
-        nothing = self._runtime.launch_nothing
-        if self._in_graph is None:
-            return nothing
-        graph, target = kernels.captured_launches(self._cupy, [nothing] * self._in_graph), self._runtime.stream(stream)
-        return lambda: graph.launch(target)
-
     def _detail(self, stream: Any) -> dict[str, Any]:
-        floor = self._timer.floor_seconds(self._in_graph, partial(self._nothing_launched, stream), stream)
+        def nothing_launched() -> Call:  # as the samples of this measurement launch their work
+            nothing, target = self._runtime.launch_nothing, self._runtime.stream(stream)
+            if self._in_graph is None:
+                return nothing
+            graph = kernels.captured_launches(self._cupy, [nothing] * self._in_graph)
+            return lambda: graph.launch(target)
+
+        floor = self._timer.floor_seconds(self._in_graph, nothing_launched, stream)
         return {
             "cache_flushed": self._timer.cold,
             **({} if self._in_graph is None else {"graph_launches": self._in_graph}),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.arguments import SHARED_BYTES_FOR_ALL, GpuArrays, checked_arguments, checked_shape
+from pytest_bandwidth.devices.arguments import (
+    MOST_THREADS_PER_BLOCK,
+    SHARED_BYTES_FOR_ALL,
+    GpuArrays,
+    checked_arguments,
+    checked_shape,
+)
 from pytest_bandwidth.devices.base import Call, KernelSource, Launch
 from pytest_bandwidth.devices.code.compiled import for_architecture
 from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
@@ -121,45 +126,34 @@ def _place(source: KernelSource) -> str:
     return str(source.file) if source.file is not None else "the source text"
 
 
-def ready_kernel(cupy: Any, kernel: Any) -> Any:
-    """Return a kernel that can be launched now: ours, or a RawKernel that the user made.
+def prepared_call(gpu: GpuArrays, launch: Launch, source: KernelSource | None = None) -> tuple[Any, ...]:
+    """Return the arguments of a kernel that can be launched now, everything checked. Raises UsageError or KernelError.
 
-    Raises KernelError, UsageError.
+    source: the kernel's, where it is known.
     """
-    if isinstance(kernel, cupy.RawKernel):
+    cupy, kernel = gpu.cupy, launch.kernel
+    is_raw = isinstance(kernel, cupy.RawKernel)
+    if is_raw:  # ours, or one that the user made
         try:
             _ = kernel.kernel  # compiles on first use; better here than inside a sample
         except cupy.cuda.compiler.CompileException as error:
             raise compile_error(KernelSource(kernel.code or "", kernel.name), error.get_message()) from None
-        return kernel
-    if callable(kernel):
-        return kernel  # such as cupyx.jit.rawkernel: it takes (grid, block, args) as well
-    raise UsageError(
-        f"{type(kernel).__name__} is no kernel: expected what bandwidth.kernel() gives, or a cupy.RawKernel"
-    )
-
-
-def prepared_call(gpu: GpuArrays, launch: Launch, source: KernelSource | None = None) -> tuple[Any, tuple[Any, ...]]:
-    """Return the kernel and its arguments, everything checked. Raises UsageError or KernelError.
-
-    source: the kernel's, where it is known.
-    """
-    cupy = gpu.cupy
-    kernel = ready_kernel(cupy, launch.kernel)
+    elif not callable(kernel):  # cupyx.jit.rawkernel, say, takes (grid, block, args) as well
+        raise UsageError(
+            f"{type(kernel).__name__} is no kernel: expected what bandwidth.kernel() gives, or a cupy.RawKernel"
+        )
     found = () if source is None else source_parameters(source.text, source.name, len(launch.args))
     args = checked_arguments(launch.args, gpu, [one.held for one in found])
-    on_hip = bool(cupy.cuda.runtime.is_hip)
-    if isinstance(kernel, cupy.RawKernel):
-        checked_shape(launch.grid, launch.block, kernel.max_threads_per_block, on_hip=on_hip)
+    most_threads = kernel.max_threads_per_block if is_raw else MOST_THREADS_PER_BLOCK
+    checked_shape(launch.grid, launch.block, most_threads, on_hip=bool(cupy.cuda.runtime.is_hip))
+    if is_raw:
         if launch.shared_bytes < 0:
             raise UsageError(f"shared memory is {launch.shared_bytes} bytes, expected 0 or more")
-        if on_hip:
+        if cupy.cuda.runtime.is_hip:
             _check_shared_memory(cupy, kernel, launch.shared_bytes, gpu.index)
         else:
             _allow_shared_memory(kernel, launch.shared_bytes)
-    else:
-        checked_shape(launch.grid, launch.block, on_hip=on_hip)
-    return kernel, args
+    return args
 
 
 def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
@@ -233,21 +227,16 @@ def old_kernel(cupy: Any, ptx: str, cubin: bytes | None, like: Any = None) -> An
     a newer version of PTX than the driver takes is handed over in the driver's version: most modules use nothing that
     is new. Raises KernelError where the driver does not take it.
     """
-    name, version, newest = _name_in(ptx), version_of(ptx), newest_ptx(cupy)
+    entry, version, newest = entry_of(ptx), version_of(ptx), newest_ptx(cupy)
+    if entry is None:
+        raise KernelError("its PTX holds no kernel, or several")
     code, what = (ptx.encode(), "its PTX") if cubin is None else (cubin, "its machine code")
     if cubin is None and version is not None and newest is not None and version > newest:
         code, what = in_version(ptx, newest).encode(), "its PTX {}.{} as {}.{}".format(*version, *newest)
     try:
-        return _loaded(cupy, code, name, like)
+        return _loaded(cupy, code, entry.name, like)
     except cupy.cuda.driver.CUDADriverError as error:
         raise KernelError(f"the driver does not take {what} ({one_line(error)})") from None
-
-
-def _name_in(ptx: str) -> str:
-    entry = entry_of(ptx)
-    if entry is None:
-        raise KernelError("its PTX holds no kernel, or several")
-    return entry.name
 
 
 def _loaded(cupy: Any, code: bytes, name: str, like: Any) -> Any:
@@ -316,15 +305,9 @@ def host_copies(gpu: GpuArrays, args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(copied(arg) if gpu.is_array(arg) else arg for arg in args)
 
 
-@cache
-def _kind(raw_kernel: type) -> type:
-    """Return a subclass of CuPy's RawKernel, whose objects take attributes."""
-    return type("RawKernel", (raw_kernel,), {})
-
-
 def with_attributes(cupy: Any, kernel: Any) -> Any:
-    """Return a RawKernel as an object that takes attributes."""
-    kind: Any = _kind(cupy.RawKernel)
+    """Return a RawKernel as an object that takes attributes, as those of a subclass do."""
+    kind: Any = type("RawKernel", (cupy.RawKernel,), {})
     made = kind.__new__(kind)
     made.__setstate__(kernel.__getstate__())
     _ = made.kernel  # of the same module, which is loaded
@@ -423,10 +406,16 @@ def captured_launches(cupy: Any, calls: Sequence[Call]) -> Any:
     Each call has run before: what loads or compiles at its first launch could not be captured. None may allocate: the
     memory would be another's by the time of the replay.
     """
-    _refuse_hip(cupy)
+
+    def no_memory(size: int) -> Any:
+        raise UsageError(
+            f"graph=True: the launch allocates {format_bytes(size)}, which would be another's when the graph is "
+            "replayed: measure it without"
+        )
+
     stream = cupy.cuda.Stream(non_blocking=True)
     with _refusing("the launch", "it waits, or copies to the host"):
-        return _captured(cupy, stream, calls, _no_memory, None)
+        return _captured(cupy, stream, calls, no_memory, None)
 
 
 def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
@@ -435,7 +424,6 @@ def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
     stream: where it is captured, made current meanwhile. What the call allocates with CuPy comes from a pool that only
     the graph has. Raises UsageError, with CUDA's reason, where the call cannot be captured.
     """
-    _refuse_hip(cupy)
     pool, returned = cupy.cuda.MemoryPool(), []
     with stream, cupy.cuda.using_allocator(pool.malloc):
         call()  # fills the pool: while it is captured nothing can be allocated
@@ -454,11 +442,6 @@ def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
         return returned[0]
 
     return replay
-
-
-def _refuse_hip(cupy: Any) -> None:
-    if cupy.cuda.runtime.is_hip:
-        raise UsageError("graph=True: CuPy captures no graphs under HIP: measure it without")
 
 
 @contextmanager
@@ -499,13 +482,6 @@ def _captured(cupy: Any, stream: Any, calls: Sequence[Call], allocate: Callable[
                 stream.end_capture()
             raise
         return stream.end_capture()
-
-
-def _no_memory(size: int) -> Any:
-    raise UsageError(
-        f"graph=True: the launch allocates {format_bytes(size)}, which would be another's when the graph is "
-        "replayed: measure it without"
-    )
 
 
 def _copy(cupy: Any, array: Any) -> Any:

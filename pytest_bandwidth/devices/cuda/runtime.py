@@ -150,7 +150,6 @@ class CupyRuntime:
         self._hip = bool(self._runtime.is_hip)
         self._blocking_kernel = module.get_function("blocking_kernel")
         self._stamp = module.get_function(STAMP)
-        self._step = module.get_function("clock_step")
         self._fill_cache = module.get_function("fill_cache")
         # Pinned host memory has one address for host and device (CUDA C++ Programming Guide, "Unified Virtual
         # Address Space"), so the kernel may poll what Python writes. Mapped: HIP's other pinned memory is coarse-
@@ -166,8 +165,18 @@ class CupyRuntime:
         self._scratch: Any = None
         self._flushes = 0
         self._reset_persisting: Call = (lambda: None) if self._hip else persisting_reset()
-        self._shortest_ns = self._measure_clock_step()
-        self._load_kernels()
+        self._shortest_ns = 0
+        if not self._hip:
+            smallest = cupy.zeros(1, np.uint64)
+            module.get_function("clock_step")((1,), (1,), (smallest, np.int32(CLOCK_CHANGES)))
+            self._shortest_ns = shortest_interval_ns(int(smallest.get()[0]))
+        # Each kernel of a sample is launched once: where the driver loads a kernel at its first launch, it waits for
+        # all streams, and so, behind a blocking kernel, for that to give up.
+        stream = cupy.cuda.get_current_stream()
+        self._launch_blocking(stream, ticket=0, seconds=0.0)
+        self.stamp(stream, 0)
+        self.launch_nothing()
+        self.wait_device()
 
     def now(self) -> float:
         """Return monotonic seconds of the host."""
@@ -291,26 +300,10 @@ class CupyRuntime:
         with self.using(stream):
             kernel((shape[0],), (shape[1],), args)
 
-    def _measure_clock_step(self) -> int:
-        if self._hip:
-            return 0
-        smallest = self._cupy.zeros(1, np.uint64)
-        self._step((1,), (1,), (smallest, np.int32(CLOCK_CHANGES)))
-        return shortest_interval_ns(int(smallest.get()[0]))
-
     def _launch_blocking(self, stream: Any, ticket: int, seconds: float) -> None:
         address = int(self._flags_memory.ptr)
         args = (np.uint64(address), np.uint64(address + 4), np.int32(ticket), np.uint64(int(seconds * 1e9)))
         self._launch(self._blocking_kernel, stream, (1, 1), args)
-
-    def _load_kernels(self) -> None:
-        """Launch each kernel of a sample once: where the driver loads a kernel at its first launch, it waits for all
-        streams, and so, behind a blocking kernel, for that to give up."""
-        stream = self._cupy.cuda.get_current_stream()
-        self._launch_blocking(stream, ticket=0, seconds=0.0)
-        self.stamp(stream, 0)
-        self.launch_nothing()
-        self.wait_device()
 
 
 def persisting_reset() -> Call:

@@ -156,7 +156,12 @@ class Timer:
         runtime.wait_device()
         between = runtime.seconds_between(start, end)
         seconds = between if self.records is None else self.records.span_seconds()
-        host = self._host_seconds(own, returned - called, ended - (called if ticket is None else released), ticket)
+        if ticket is None:
+            host = ended - called  # it was free to run
+        elif self.host_seconds is not None and not own:
+            host = self.host_seconds
+        else:  # launched first, run afterwards: right for a single launch, too much for many short ones
+            host = returned - called + ended - released
         drop = self._why_dropped(ticket, call, ran=seconds is not None)
         if seconds is None:
             return Sample(0.0, host, drop)
@@ -167,7 +172,7 @@ class Timer:
     def empty_seconds(self, stream: Any) -> float:
         """Return the seconds between two events with nothing in between: the least that can be seen."""
         if self.known_empty_seconds is None:
-            self.known_empty_seconds = median(self._own_seconds(_nothing, stream, EMPTY_TRIES))
+            self.known_empty_seconds = median(self._own_seconds(lambda: None, stream, EMPTY_TRIES))
         return self.known_empty_seconds
 
     def floor_seconds(self, launches: int | None, nothing: Callable[[], Call], stream: Any) -> float | None:
@@ -208,14 +213,6 @@ class Timer:
         if self.records is not None and ticket is None:
             self.runtime.wait_device()
 
-    def _host_seconds(self, own: bool, in_call: float, waiting: float, ticket: int | None) -> float:
-        if ticket is None:
-            return waiting  # from the call to the end: it was free to run
-        if self.host_seconds is not None and not own:
-            return self.host_seconds
-        # Launched first, run afterwards: right for a single launch, too much for many short ones.
-        return in_call + waiting
-
     def _why_dropped(self, ticket: int | None, call: Call, ran: bool) -> Finding | None:
         """Say why a sample does not count. ran: whether the work was seen. Raises UsageError where it runs nowhere."""
         if not ran and ticket is None:
@@ -234,10 +231,6 @@ class Timer:
         if drop is not None:
             self.runtime.pause(RECOVERY_SECONDS)
         return drop
-
-
-def _nothing() -> None:
-    pass
 
 
 # Before the samples, runs of the work itself tell how to time it: on which stream, whether to block that, for how long.
@@ -290,7 +283,9 @@ def calibrate(timer: Timer, workload: Workload) -> None:
     parts = _parts(workload)
     plain = [_plain_runs(timer, part, work) for work, part in parts.items()]
     timer.host_seconds = median(run.stream_done for run in plain[0])
-    timer.block_seconds = max(block_seconds_for(median(run.returned for run in runs)) for runs in plain)
+    longest = max(median(run.returned for run in runs) for runs in plain)
+    # Generous, but no hang.
+    timer.block_seconds = min(BLOCK_AT_MOST_SECONDS, max(BLOCK_AT_LEAST_SECONDS, BLOCK_FACTOR * longest))
     for (work, part), runs in zip(parts.items(), plain, strict=True):
         if timer.blocked:
             seconds = _blocked_runs(timer, part, 1 if _is_long(runs[0]) else BLOCKED_RUNS)
@@ -345,11 +340,6 @@ def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
             f"{format_seconds(empty)} without any work): {work} runs on another stream, not on this GPU, or ran once "
             f"and its result is kept; {_REMEDY}"
         )
-
-
-def block_seconds_for(host_seconds: float) -> float:
-    """Return how long to block a stream for a call that keeps the host busy for so long: generous, but no hang."""
-    return min(BLOCK_AT_MOST_SECONDS, max(BLOCK_AT_LEAST_SECONDS, BLOCK_FACTOR * host_seconds))
 
 
 def load(timer: Timer, workload: Workload, probe: Call) -> None:

@@ -16,7 +16,6 @@ from pytest_bandwidth.devices.cuda.timing import (
     BLOCK_SECONDS,
     PlainRun,
     Timer,
-    block_seconds_for,
     calibrate,
     launch_blocking,
     needs_flush,
@@ -200,10 +199,12 @@ def test_work_elsewhere_is_refused(gpu: Gpu, timer: Timer, call: Any, said: str)
         calibrate(timer, Workload(lambda: call(gpu), TRAFFIC))
 
 
-def test_a_hold_lasts_long_enough_for_the_host_and_no_longer_than_is_bearable() -> None:
-    assert block_seconds_for(1e-4) == BLOCK_AT_LEAST_SECONDS
-    assert block_seconds_for(0.1) == pytest.approx(1.0)
-    assert block_seconds_for(60.0) == pytest.approx(5.0)
+@pytest.mark.parametrize(("host_seconds", "held"), [(1e-4, BLOCK_AT_LEAST_SECONDS), (0.1, 1.0), (60.0, 5.0)])
+def test_a_hold_lasts_long_enough_for_the_host_and_no_longer_than_is_bearable(
+    gpu: Gpu, timer: Timer, host_seconds: float, held: float
+) -> None:
+    calibrate(timer, Workload(lambda: gpu.launch(1e-3, host_seconds=host_seconds), TRAFFIC))
+    assert timer.block_seconds == pytest.approx(held, rel=0.01)
 
 
 @pytest.mark.parametrize("calls", ["w", "wp", "pw", "www"])
