@@ -31,7 +31,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Launch, Workload
 from pytest_bandwidth.devices.cpu.device import CpuDevice
-from pytest_bandwidth.devices.host import ActivityWatch, read_caches
+from pytest_bandwidth.devices.host import ActivityWatch, cache_bytes, last_cache_bytes
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite.host_kernels import stream
@@ -46,7 +46,7 @@ def headline(device: CpuDevice) -> str:
     found = device.identity
     return (
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {found.name}, {found.settings['threads']} threads, "
-        f"L3 as reported {(read_caches().l3 or 0) / 2**20:.0f} MiB, {platform.system()} {platform.release()}, "
+        f"L3 as reported {(cache_bytes()["3"] or 0) / 2**20:.0f} MiB, {platform.system()} {platform.release()}, "
         f"Numba {found.facts['numba']} ({found.facts['threading_layer']}), "
         f"load {os.getloadavg()[0]:.2f}"
     )
@@ -133,7 +133,7 @@ def plateau(budget_seconds: float = 3.0) -> None:
     The cases of one size alternate in random order. Otherwise the host's own drift would look like an effect.
     """
     device, watch = CpuDevice(), ActivityWatch()
-    cache, threads = read_caches().last_level, int(device.identity.settings["threads"])
+    cache, threads = last_cache_bytes(), int(device.identity.settings["threads"])
     if cache is None:
         raise SystemExit("the system does not tell the size of its caches")
     factors = (0, 1, 2, 4, 8)

@@ -20,30 +20,11 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 LARGEST_FILE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
-    """Hold the bytes of the data or unified cache of each level, as one processor sees it; None where unknown.
-
-    A host reports a whole socket's last level, even to a virtual machine that has a few of its cores.
-    """
-
-    l1: int | None = None
-    l2: int | None = None
-    l3: int | None = None
-
-    @property
-    def last_level(self) -> int | None:
-        return self.l3 or self.l2 or self.l1
-
-
 def identify(threads: int | None, threading_layer: str | None, root: Path = Path("/")) -> DeviceIdentity:
     """Identify this host. threads: how many the kernels run on, None without Numba. root: holds proc, sys and etc."""
-    caches = read_caches(root)
     usable = usable_processors()
     facts: dict[str, Fact] = {
-        "l1_bytes": caches.l1,
-        "l2_bytes": caches.l2,
-        "l3_bytes": caches.l3,
+        **{f"l{level}_bytes": size for level, size in cache_bytes(root).items()},
         "processors": os.cpu_count(),
         "affinity": ranges(usable),
         "smt": {"1": True, "0": False}.get(_text(root / "sys/devices/system/cpu/smt/active") or ""),
@@ -81,15 +62,23 @@ def serial(root: Path = Path("/")) -> str:
     return "host-" + hashlib.sha256(f"pytest-bandwidth {identity}".encode()).hexdigest()[:12]
 
 
-def read_caches(root: Path = Path("/")) -> Caches:
-    """Return sizes of the caches of processor 0, from sysfs."""
-    sizes: dict[str, int] = {}
+def cache_bytes(root: Path = Path("/")) -> dict[str, int | None]:
+    """Return the bytes of processor 0's data or unified cache by level, 1 to 3, from sysfs; None where unknown.
+
+    A host reports a whole socket's last level, even to a virtual machine that has a few of its cores.
+    """
+    sizes: dict[str, int | None] = dict.fromkeys("123")
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         level, kind, size = (_text(index / name) for name in ("level", "type", "size"))
         match = _SIZE.fullmatch(size or "")
-        if level in ("1", "2", "3") and kind in ("Data", "Unified") and match:
-            sizes[f"l{level}"] = int(match[1]) * _UNITS[match[2]]
-    return Caches(**sizes)
+        if level in sizes and kind in ("Data", "Unified") and match:
+            sizes[level] = int(match[1]) * _UNITS[match[2]]
+    return sizes
+
+
+def last_cache_bytes(root: Path = Path("/")) -> int | None:
+    """Return the bytes of the last level that is known."""
+    return next((size for _, size in sorted(cache_bytes(root).items(), reverse=True) if size), None)
 
 
 def count_numa_nodes(root: Path = Path("/")) -> int | None:

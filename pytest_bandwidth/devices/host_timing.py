@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pytest_bandwidth.devices.base import Call, Sample
+from pytest_bandwidth.devices.base import Call, Probe, Sample, TimedDevice
+from pytest_bandwidth.devices.host import ActivityWatch
 from pytest_bandwidth.domain.clock import clock
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_seconds
 
 # A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
@@ -185,6 +188,39 @@ class CacheEviction:
     def release(self) -> None:
         self._read = None
         self.is_needed = False
+
+
+class HostTimedDevice(TimedDevice):
+    """Be timed by the host's clock, beside what others do on the host.
+
+    probes: make probes as a device does, and give back their buffers.
+    """
+
+    def __init__(self, identity: DeviceIdentity, probes: Any, eviction: CacheEviction) -> None:
+        self._identity, self._probes, self._eviction = identity, probes, eviction
+        self._watch, self._run_delay = ActivityWatch(), RunDelay()
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        return self._identity
+
+    def now(self) -> float:
+        return clock.perf_counter()
+
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
+        """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
+        found: Probe = self._probes.probe(traffic, inputs)
+        return found
+
+    def conditions(self) -> Conditions:
+        """Return the host's state: nothing is known of another processor's."""
+        return self._watch.conditions()
+
+    def release(self) -> None:
+        """Give back the probe's buffers and the one that makes caches cold."""
+        self._probes.release()
+        self._run_delay.close()
+        self._eviction.release()
 
 
 T = TypeVar("T")

@@ -82,11 +82,6 @@ def headers_digest(text: str, folders: Sequence[Path]) -> str:
     return digest(*sorted(digest(data) for data in found.values()))
 
 
-def is_text(source: str) -> bool:
-    """Tell whether a string is CUDA C++ or PTX rather than the name of a file."""
-    return any(mark in source for mark in ("\n", "{", "__global__"))
-
-
 def read_source(
     source: str | Path,
     name: str | None,
@@ -103,7 +98,7 @@ def read_source(
     if name is not None and not (isinstance(name, str) and name.strip()):
         raise KernelError(f"kernel: found {shown(name)} for its name, expected the name of a __global__ function")
     options, name_expressions = _texts("options", options), _texts("name_expressions", name_expressions)
-    if isinstance(source, str) and is_text(source):
+    if isinstance(source, str) and any(mark in source for mark in ("\n", "{", "__global__")):  # no file's name
         text, file, shipped = source, None, False
     else:
         file, shipped = _find(Path(source), folders)

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -73,10 +73,10 @@ class RandomSource:
     def array(self, shape: int | Sequence[int], dtype: Any) -> Array:
         """Make floats in [1, 2) with random mantissas or integers of random bits. Raises UsageError, OutOfMemory."""
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
-        masks, words = masks_for(kind), words_needed(sizes, kind)
+        (keep, fixed), words = masks_for(kind), words_needed(sizes, kind)
         out = _aligned_bytes(words * WORD_BYTES, f"an array of {sizes} {kind.name}", self._allocate).view(np.uint64)
         whole = self._of_whole if kind.kind in WHOLE_KINDS else None
-        _fill(out, np.uint64(masks.keep), np.uint64(masks.set), whole or self._generator)
+        _fill(out, np.uint64(keep), np.uint64(fixed), whole or self._generator)
         return out.view(np.uint8)[: prod(sizes) * kind.itemsize].view(kind).reshape(sizes)
 
 
@@ -130,13 +130,6 @@ def host_nbytes(array: Any) -> int:
 WORD_BYTES = 8
 
 
-class Masks(NamedTuple):
-    """Hold the bits to keep and to set: word = (random & keep) | set, both 64 bit."""
-
-    keep: int
-    set: int
-
-
 # Sign and exponent are fixed, the mantissa is random: values in [1, 2), none of them zero, subnormal or infinite, and
 # sums and products of many stay well conditioned.
 _BITS = {
@@ -165,10 +158,13 @@ def resolve_dtype(dtype: Any) -> np.dtype[Any]:
         raise UsageError(f"{dtype!r} is no dtype, expected one such as 'float32', 'float16', 'bfloat16'") from None
 
 
-def masks_for(dtype: np.dtype[Any]) -> Masks:
-    """Return masks for one dtype. Integers get all their bits. Raises UsageError for what holds no plain numbers."""
+def masks_for(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the bits to keep and those to set, 64 each, for one dtype: word = (random & keep) | set.
+
+    Integers get all their bits. Raises UsageError for what holds no plain numbers.
+    """
     if dtype.kind in "iu":
-        return Masks(2**64 - 1, 0)
+        return 2**64 - 1, 0
     size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
     name = f"float{8 * size}" if dtype.kind == "c" else dtype.name
     if name not in _BITS:
@@ -176,7 +172,7 @@ def masks_for(dtype: np.dtype[Any]) -> Masks:
     keep, fixed = _BITS[name]
     # Of one item, side by side in a word.
     copies = sum(1 << (8 * size * k) for k in range(WORD_BYTES // size))
-    return Masks(keep * copies, fixed * copies)
+    return keep * copies, fixed * copies
 
 
 def checked_array_shape(shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -13,15 +13,14 @@ from children import HANGS_SECONDS
 from pytest_bandwidth.devices.host import (
     Activity,
     ActivityWatch,
-    Caches,
     available_bytes,
     clock_mhz,
     count_numa_nodes,
     identify,
+    last_cache_bytes,
     limit_bytes,
     processor_name,
     ranges,
-    read_caches,
     serial,
     shares_between,
     told,
@@ -88,16 +87,17 @@ def test_a_system_that_tells_nothing_is_no_error(tmp_path):
     assert found.serial.startswith("host-")
     assert found.settings["threads"] == "numpy"
     assert found.facts["l3_bytes"] is found.facts["smt"] is count_numa_nodes(tmp_path) is None
-    assert read_caches(tmp_path) == Caches()
+    assert last_cache_bytes(tmp_path) is None
     arm = tree(tmp_path, {"proc/cpuinfo": "processor: 0\nModel : Raspberry Pi 5\n"})
     assert processor_name(arm) == "Raspberry Pi 5"
 
 
 @pytest.mark.parametrize("size", ["", "many", "-3K", "12Q", "1" * 10])
 def test_a_cache_size_that_is_none(tmp_path, size):
-    found = read_caches(tree(tmp_path, cache(0, 3, "Unified", size)))
-    assert found.l3 == (1111111111 if size.isdigit() else None)
-    assert [Caches(*levels).last_level for levels in ((1, 2, 3), (1, 2), (1,), ())] == [3, 2, 1, None]
+    last = 1111111111 if size.isdigit() else 4
+    for level, found in ((1, 1), (2, 4), (3, last)):
+        files = cache(level, level, "Unified", size if level == 3 else str(level * level))
+        assert last_cache_bytes(tree(tmp_path, files)) == found
 
 
 def test_the_serial_tells_hosts_apart_and_does_not_give_the_machine_id_away(tmp_path):

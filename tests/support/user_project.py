@@ -15,7 +15,6 @@ from children import SUPPORT
 import pytest_bandwidth.session.publishing.publish
 import pytest_bandwidth.session.session  # noqa: F401  # loaded for what it loads
 from pytest_bandwidth.devices.cpu.device import CpuDevice
-from pytest_bandwidth.devices.host import Caches
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.judging.limits import MarkerOptions
@@ -24,7 +23,7 @@ from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import Settings
 
 # Before each sample four times the cache is read, which takes longer than all the rest of a small measurement.
-SMALL_CACHE = Caches(l3=1 << 20)
+SMALL_CACHE = 1 << 20
 QUICK = ("--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
 COPY = """
 import numpy as np
@@ -107,7 +106,7 @@ def traffic_loaded() -> None:
 @pytest.fixture
 def project(everything_loaded: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     del everything_loaded  # before this process runs anything
-    monkeypatch.setattr("pytest_bandwidth.devices.cpu.device.read_caches", lambda: SMALL_CACHE)
+    monkeypatch.setattr("pytest_bandwidth.devices.cpu.device.last_cache_bytes", lambda: SMALL_CACHE)
     made = Project(pytester)
     yield made
     for process in made.started:
@@ -139,6 +138,6 @@ def bandwidth_on(device: str, folder: Path) -> Bandwidth:
     """Return what measures on the device by a few short samples; files it leaves lie in the folder."""
     measurer = Measurer(Settings(), folder, Task(device))
     if device == "cpu":
-        with patch("pytest_bandwidth.devices.cpu.device.read_caches", lambda: SMALL_CACHE):
+        with patch("pytest_bandwidth.devices.cpu.device.last_cache_bytes", lambda: SMALL_CACHE):
             assert measurer.device  # opened
     return Bandwidth(measurer, MarkerOptions(max_time=0.01, min_samples=3), folder / "test_it.py")

@@ -105,61 +105,59 @@ def kernels_of(section: memoryview) -> Iterator[bytes]:
         if section[at] == 0:  # between containers
             at += 1
             continue
-        found = _container(section, at, left) or _bundle(section, at)
-        if found is None:
+        if (found := _container(section, at, left)) is not None:
+            elements, at = found
+            yield from _identified(list(elements))
+        elif (bundle := _bundle(section, at)) is not None:
+            yield bundle[0]
+            at = bundle[1]
+        else:
             yield b"bytes"
             yield bytes(section[at:])
             return
-        parts, at = found
-        yield from parts
 
 
-def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[list[bytes], int] | None:
-    """Return the code in an NVIDIA fatbin container, and the offset of its end; None if no container starts here.
-
-    left: how many bytes may still be unpacked, by compression.
-    """
-    place = _place_of_elements(section, at)
-    if place is None:
-        return None
-    start, end = place
-    elements = list(_elements(section[start:end], left))
+def _identified(elements: list[Element]) -> Iterator[bytes]:
+    """Yield what identifies the code in a container."""
     modules = [(one, _module(one)) for one in elements]
     said = {one.arch: module.said for one, module in modules if module is not None}
-    parts = []
     for one, module in modules:
-        parts += [f"{one.kind} {one.arch}".encode(), one.options]
+        yield f"{one.kind} {one.arch}".encode()
+        yield one.options
         if module is not None:
-            parts.append(ptx_digest(module.text).encode())
+            yield ptx_digest(module.text).encode()
             continue
         # What the PTX left out may be left out of machine code that was made of it.
         of_ptx = said.get(one.arch, NOTHING_SAID) if virtual_architecture(one.data) == one.arch else NOTHING_SAID
         code = code_of_file(one.data, of_ptx) if one.is_known else None
-        parts += [one.data] if code is None else code
-    return parts, end
+        yield from (one.data,) if code is None else code
 
 
 def elements_of(section: memoryview) -> Iterator[Element]:
     """Yield what the NVIDIA fatbin containers of such a section hold, up to the first bytes that are none."""
     at, left = 0, dict(LARGEST_UNPACKED)
     while at < len(section):
-        place = _place_of_elements(section, at)
-        if place is not None:
-            yield from _elements(section[slice(*place)], left)
-            at = place[1]
+        if (found := _container(section, at, left)) is not None:
+            elements, at = found
+            yield from elements
         elif section[at] == 0:  # between containers
             at += 1
         else:
             return
 
 
-def _place_of_elements(section: memoryview, at: int) -> tuple[int, int] | None:
-    """Return where the elements of a container begin and end; None if no container starts here."""
+def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[Iterator[Element], int] | None:
+    """Return the elements of an NVIDIA fatbin container, and the offset of its end; None if none starts here.
+
+    left: how many bytes may still be unpacked, by compression.
+    """
     if bytes(section[at : at + 4]) != CONTAINER or len(section) < at + _CONTAINER.size:
         return None
     _, _, header, size = _CONTAINER.unpack_from(section, at)
-    start, end = at + header, at + header + size
-    return None if header < _CONTAINER.size or end > len(section) else (start, end)
+    end = at + header + size
+    if header < _CONTAINER.size or end > len(section):
+        return None
+    return _elements(section[at + header : end], left), end
 
 
 def _elements(data: memoryview, left: dict[int, int]) -> Iterator[Element]:
@@ -203,7 +201,7 @@ def _module(element: Element) -> PtxNormalForm | None:
     return None if text.count(".section") > _MOST_PTX_SECTIONS else normal_form_of_all(text)
 
 
-def _bundle(section: memoryview, at: int) -> tuple[list[bytes], int] | None:
+def _bundle(section: memoryview, at: int) -> tuple[bytes, int] | None:
     """Return what identifies a bundle of clang's, and where it ends; None where there is none."""
     if bytes(section[at : at + len(_BUNDLE)]) != _BUNDLE:
         return None
@@ -223,4 +221,4 @@ def _bundle(section: memoryview, at: int) -> tuple[list[bytes], int] | None:
             last = max(last, place, at + offset + size)
     except struct.error:
         return None
-    return [digest(*parts).encode()], last
+    return digest(*parts).encode(), last

@@ -18,10 +18,8 @@ from pytest_bandwidth.devices.base import (
     Call,
     KernelSource,
     Launch,
-    Probe,
     Progress,
     Sample,
-    TimedDevice,
     Workload,
 )
 from pytest_bandwidth.devices.code.functions import function_digest
@@ -35,19 +33,17 @@ from pytest_bandwidth.devices.cpu.probes import (
     buffer_reader,
     numba_threads,
 )
-from pytest_bandwidth.devices.host import ActivityWatch, identify, read_caches
-from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay, from_a_drawn_place
+from pytest_bandwidth.devices.host import identify, last_cache_bytes
+from pytest_bandwidth.devices.host_timing import CacheEviction, HostTimedDevice, from_a_drawn_place
 from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.red_zones import RedZones
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
-from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS, PROBE_CALL_SECONDS
-from pytest_bandwidth.domain.traffic import Traffic
 
 # Of a function that does nothing, caches cold before each: 3 ms for 8 MiB of cache, a twentieth of a second at most.
 COLD_CALLS = 16
@@ -61,31 +57,25 @@ NO_TWIN = "CUDA kernels need a CUDA or traffic device; on the host only those wi
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
 
 
-class CpuDevice(TimedDevice):
+class CpuDevice(HostTimedDevice):
     """Measure the host's memory, on as many threads as Numba may use. Not for several threads at once."""
 
     def __init__(self) -> None:
         numba = numba_threads()
-        self._threads = None if numba is None else numba[0]
-        self._identity = identify(self._threads, None if numba is None else numba[1])
+        self._threads: int | None
+        self._threads, layer = numba or (None, None)
         operations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
+        eviction = CacheEviction(partial(buffer_reader, operations), last_cache_bytes())
+        super().__init__(identify(self._threads, layer), HostProbes(operations), eviction)
         self.zones = RedZones()
         self._random = RandomSource(allocate=self.zones.allocate)
         self._empty = partial(empty_array, allocate=self.zones.allocate)
-        self._probes = HostProbes(operations)
-        self._eviction = CacheEviction(lambda size: buffer_reader(operations, size), read_caches().last_level)
         nothing = np.empty(0, ELEMENT)
-        self._operate: Call = lambda: operations.copy(nothing, nothing)
+        self._operate: Call = partial(operations.copy, nothing, nothing)
         self._call_seconds: float | None = None
-        self._watch = ActivityWatch()
-        self._run_delay = RunDelay()
 
     xp = np
     method = "clock"
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        return self._identity
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return values in [1, 2) with random mantissas (integers: all bits random), on a 64-byte boundary.
@@ -173,9 +163,6 @@ class CpuDevice(TimedDevice):
             return measurement
         return replace(measurement, detail=self._calls(workload, measurement))
 
-    def now(self) -> float:
-        return clock.perf_counter()
-
     def time(self, call: Call, stream: Any) -> Sample:
         """Time one call by the clock, caches cold, no garbage collection, from a place of the stack that is drawn."""
         del stream  # the host has none: everything is in order
@@ -183,24 +170,11 @@ class CpuDevice(TimedDevice):
         self._eviction.evict()
         return from_a_drawn_place(partial(self._run_delay.time, call))
 
-    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
-        """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
-        return self._probes.probe(traffic, inputs)
-
     def make_ready(self) -> None:
         """Let Numba load its registries and the shipped kernels, and start its threads."""
         self._operate()
         if self._threads is not None:
             host_kernels()
-
-    def conditions(self) -> Conditions:
-        return self._watch.conditions()
-
-    def release(self) -> None:
-        """Give back the probe's arrays and the buffer that makes caches cold."""
-        self._probes.release()
-        self._run_delay.close()
-        self._eviction.release()
 
     def _calls(self, workload: Workload, measurement: Measurement) -> dict[str, float]:
         """Return what calling takes: a kernel; or a function that does nothing, where the workload hardly takes longer.

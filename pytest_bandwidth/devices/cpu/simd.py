@@ -87,16 +87,41 @@ def _vector_of(array: Any) -> SimdVector:
     return SimdVector(types.float32 if array.dtype == types.uint16 else array.dtype)
 
 
-def _stored(array: Any, vector: SimdVector) -> ir.Type:
-    """Return the type that a line has in the array's memory."""
+def _stored(array: Any, value: Any) -> ir.Type:
+    """Return the type that an element, or a line of them, has in the array's memory."""
     holds_floats = isinstance(array.dtype, types.Float) or array.dtype == types.uint16
-    element = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if holds_floats else {}
-    return ir.VectorType(element.get(array.dtype.bitwidth, ir.IntType(array.dtype.bitwidth)), vector.lanes)
+    of_floats = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if holds_floats else {}
+    element = of_floats.get(array.dtype.bitwidth, ir.IntType(array.dtype.bitwidth))
+    return ir.VectorType(element, value.lanes) if isinstance(value, SimdVector) else element
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, pointee: ir.Type) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
+def _pointer(context: Any, builder: Any, signature: Any, args: Any, pointee: ir.Type) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.bitcast(builder.gep(data, [args[1]]), pointee.as_pointer())
+
+
+def _load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Emit the load of an element or a line of args[0] at args[1], as float32 where that holds halves."""
+    array = signature.args[0]
+    loaded = builder.load(_pointer(context, builder, signature, args, _stored(array, signature.return_type)))
+    loaded.align = array.dtype.bitwidth // 8
+    is_half = array.dtype == types.uint16
+    return builder.fpext(loaded, context.get_value_type(signature.return_type)) if is_half else loaded
+
+
+def _store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Emit the store of args[2], rounded to half where the array holds halves, and return that instruction."""
+    array, _, value = signature.args
+    stored = _stored(array, value)
+    rounded = builder.fptrunc(args[2], stored) if array.dtype == types.uint16 else args[2]
+    store = builder.store(rounded, _pointer(context, builder, signature, args, stored))
+    store.align = array.dtype.bitwidth // 8
+    return store
+
+
+def _plain_store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    _store(context, builder, signature, args)
+    return context.get_dummy_value()
 
 
 @typed_intrinsic
@@ -126,16 +151,7 @@ def lanes_of(_typing_context: Any, array: Any) -> Any:
 @typed_intrinsic
 def load(_typing_context: Any, array: Any, index: Any) -> Any:
     """Return load(array, index): the line that begins at element `index` of a 1-d array, at any alignment."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array_type, line = signature.args[0], signature.return_type
-        loaded = builder.load(_pointer(context, builder, array_type, args[0], args[1], _stored(array_type, line)))
-        loaded.align = array_type.dtype.bitwidth // 8
-        if array_type.dtype == types.uint16:
-            return builder.fpext(loaded, context.get_value_type(line))
-        return loaded
-
-    return _vector_of(array)(array, index), generate
+    return _vector_of(array)(array, index), _load
 
 
 @typed_intrinsic
@@ -157,48 +173,19 @@ def stream(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
 @typed_intrinsic
 def store(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
     """Return store(array, index, line): an ordinary store of the line, at any alignment."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _store(context, builder, signature, args).align = signature.args[0].dtype.bitwidth // 8
-        return context.get_dummy_value()
-
-    return types.void(array, index, line), generate
-
-
-def _store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    array_type, line = signature.args[0], signature.args[2]
-    stored = _stored(array_type, line)
-    value = builder.fptrunc(args[2], stored) if array_type.dtype == types.uint16 else args[2]
-    return builder.store(value, _pointer(context, builder, array_type, args[0], args[1], stored))
+    return types.void(array, index, line), _plain_store
 
 
 @typed_intrinsic
 def get(_typing_context: Any, array: Any, index: Any) -> Any:
     """Return get(array, index): one element; a half as float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array_type = signature.args[0]
-        is_half = array_type.dtype == types.uint16
-        pointee = ir.HalfType() if is_half else context.get_value_type(array_type.dtype)
-        value = builder.load(_pointer(context, builder, array_type, args[0], args[1], pointee))
-        return builder.fpext(value, ir.FloatType()) if is_half else value
-
-    return _vector_of(array).element(array, index), generate
+    return _vector_of(array).element(array, index), _load
 
 
 @typed_intrinsic
 def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
     """Make put(array, index, value), which stores one element of `get`'s type, rounded to half where need be."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array_type = signature.args[0]
-        is_half = array_type.dtype == types.uint16
-        pointee = ir.HalfType() if is_half else context.get_value_type(array_type.dtype)
-        value = builder.fptrunc(args[2], pointee) if is_half else args[2]
-        builder.store(value, _pointer(context, builder, array_type, args[0], args[1], pointee))
-        return context.get_dummy_value()
-
-    return types.void(array, index, _vector_of(array).element), generate
+    return types.void(array, index, _vector_of(array).element), _plain_store
 
 
 def repeated(builder: Any, value: Any, vector: ir.VectorType) -> Any:

@@ -149,11 +149,11 @@ class CudaDevice(TimedDevice):
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return values in [1, 2) with random mantissas (integers: all bits random). Raises UsageError, OutOfMemory."""
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
-        masks, words = masks_for(kind), words_needed(sizes, kind)
+        (keep, fixed), words = masks_for(kind), words_needed(sizes, kind)
         with self._current(), self._guard.allocation(f"random data of {sizes} {kind.name}"):
             out = self._cupy.ndarray(words, np.uint64, self._memory(words * WORD_BYTES))
             if words:
-                self._fill(out, words, masks.keep, masks.set, repeats=kind.kind in WHOLE_KINDS)
+                self._fill(out, words, keep, fixed, repeats=kind.kind in WHOLE_KINDS)
             size = int(np.prod(sizes, dtype=np.int64)) * kind.itemsize
             return out.view(np.uint8)[:size].view(kind).reshape(sizes)
 

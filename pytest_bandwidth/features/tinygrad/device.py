@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload, run_untimed
+from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, Workload, run_untimed
 from pytest_bandwidth.devices.cpu.probes import LARGEST_BYTES, SMALLEST_BYTES
-from pytest_bandwidth.devices.host import ActivityWatch, read_caches
-from pytest_bandwidth.devices.host_timing import CacheEviction, RunDelay
+from pytest_bandwidth.devices.host import last_cache_bytes
+from pytest_bandwidth.devices.host_timing import CacheEviction, HostTimedDevice
 from pytest_bandwidth.devices.numpy_arrays import Array, RandomSource, checked_array_shape, resolve_dtype
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.clock import clock
-from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
@@ -45,27 +44,21 @@ WRITTEN = 7
 RUNS_TO_CAPTURE = 2
 
 
-class TinygradDevice(TimedDevice):
+class TinygradDevice(HostTimedDevice):
     """Measure on one of tinygrad's backends. Not for several threads at once."""
 
     method = "clock+synchronize"
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._identity = identify(backend)
         self._source = RandomSource()
-        self._probes = BackendProbes(backend)
         self._counts = Counts(backend.tinygrad)
         # The last level of what caches its memory: None where unknown, and 0 where it makes no difference.
-        cache = read_caches().last_level if backend.kind in ON_HOST else None
+        cache = last_cache_bytes() if backend.kind in ON_HOST else None
         assumed_bytes = LARGEST_GPU_CACHES.get(backend.kind, LARGEST_GPU_CACHE_BYTES)
-        self._eviction = CacheEviction(self._probes.reader, 0 if backend.is_interpreter else cache, assumed_bytes)
-        self._watch = ActivityWatch()
-        self._run_delay = RunDelay()
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        return self._identity
+        probes = BackendProbes(backend)
+        eviction = CacheEviction(probes.reader, 0 if backend.is_interpreter else cache, assumed_bytes)
+        super().__init__(identify(backend), probes, eviction)
 
     @property
     def xp(self) -> Any:
@@ -138,9 +131,6 @@ class TinygradDevice(TimedDevice):
             detail={DISPATCH_SECONDS: dispatch_seconds, KERNELS: self._counts.plain(declared)},
         )
 
-    def now(self) -> float:
-        return clock.perf_counter()
-
     def time(self, call: Call, stream: Any) -> Sample:
         """Time one call from an idle backend until it is idle again: caches cold, no garbage collection."""
         del stream  # a backend has one queue
@@ -154,24 +144,12 @@ class TinygradDevice(TimedDevice):
 
         return self._run_delay.time(to_the_end)
 
-    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
-        """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
-        del inputs  # it reads buffers of its own
-        return self._probes.probe(traffic)
-
     def make_ready(self) -> None:
         """Have tinygrad load what any kernel takes."""
         _ = self._dispatch_seconds
 
-    def conditions(self) -> Conditions:
-        """Return the host's state: tinygrad tells nothing of the card's."""
-        return self._watch.conditions()
-
     def release(self) -> None:
-        """Give back the probe's buffers and the one that makes caches cold."""
-        self._probes.release()
-        self._run_delay.close()
-        self._eviction.release()
+        super().release()
         self._backend.free()
 
     def _copied(self, array: Array) -> Any:
@@ -221,8 +199,9 @@ class BackendProbes:
         self._source = RandomSource()
         self._kept: list[Any] = []
 
-    def probe(self, traffic: Traffic) -> Probe:
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return a probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory."""
+        del inputs  # it reads buffers of its own
         mix = nearest_mix(traffic)
         most = LARGEST_INTERPRETED_BYTES if self._backend.is_interpreter else LARGEST_BYTES
         wanted = min(max(traffic.bytes_moved, SMALLEST_BYTES), most)
