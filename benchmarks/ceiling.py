@@ -46,7 +46,7 @@ def headline(device: CpuDevice) -> str:
     found = device.identity
     return (
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {found.name}, {found.settings['threads']} threads, "
-        f"L3 as reported {(cache_bytes()["3"] or 0) / 2**20:.0f} MiB, {platform.system()} {platform.release()}, "
+        f"L3 as reported {(cache_bytes()['3'] or 0) / 2**20:.0f} MiB, {platform.system()} {platform.release()}, "
         f"Numba {found.facts['numba']} ({found.facts['threading_layer']}), "
         f"load {os.getloadavg()[0]:.2f}"
     )

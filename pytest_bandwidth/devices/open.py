@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity, DeviceType, TimedOn
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.values import brought
-from pytest_bandwidth.registry import hooks
+from pytest_bandwidth.registry import hooks, later
 
 if TYPE_CHECKING:
     from pytest_bandwidth.devices.base import Device
@@ -54,17 +54,19 @@ def open_device(name: str) -> Device:
     Raises DeviceUnavailable, one line with the remedy.
     """
     if name == "auto":
+        opened: Device
         try:
-            return _open_cuda("")
+            opened = _CUDA.open("")
         except DeviceUnavailable:
-            return _open_cpu("")
+            opened = _CPU.open("")
+        return opened
     try:
         kind, _, variant = checked_name(name).partition(":")
     except ValueError as error:
         raise DeviceUnavailable(f"device: {error}") from None
     if kind in (_CUDA.kind, _CPU.kind):
-        opened: Device = device_types()[kind].open(variant)
-        return opened
+        built_in: Device = device_types()[kind].open(variant)
+        return built_in
     return _opened_plugged(name, device_types()[kind], variant)
 
 
@@ -107,17 +109,6 @@ _REPORTED: tuple[tuple[str, tuple[type, ...], str], ...] = (
 )
 
 
-def _open_cuda(index: str) -> Device:
-    from pytest_bandwidth.devices.cuda.device import open_cuda
-
-    return open_cuda(int(index or 0))
-
-
-def _open_cpu(_: str) -> Device:
-    from pytest_bandwidth.devices.cpu.device import CpuDevice
-
-    return CpuDevice()
-
-
-_CUDA = DeviceType("cuda", _open_cuda, "gpu", "cuda, cuda:N", r"\d{1,4}")
-_CPU = DeviceType("cpu", _open_cpu, "host", "cpu")
+_OPEN_CUDA, _OPEN_CPU = later("devices.cuda.device:open_cuda"), later("devices.cpu.device:CpuDevice")
+_CUDA = DeviceType("cuda", lambda index: _OPEN_CUDA(int(index or 0)), "gpu", "cuda, cuda:N", r"\d{1,4}")
+_CPU = DeviceType("cpu", lambda _: _OPEN_CPU(), "host", "cpu")

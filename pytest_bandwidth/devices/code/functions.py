@@ -84,7 +84,12 @@ def is_dispatcher(function: object) -> bool:
 
 
 class _CompiledWalk(Walk):
-    """Walk through code that Numba compiles."""
+    """Walk through code that Numba compiles, or that generates code for it (`_generates`).
+
+    Functions and classes of the latter may be anybody's; compiled code must not depend on a value of the user's.
+    """
+
+    _generates = False
 
     def value(self, value: Any) -> Iterator[str]:
         if isinstance(value, np.ndarray) and value.nbytes <= LARGEST_ARRAY_BYTES and not value.dtype.hasobject:
@@ -103,34 +108,19 @@ class _CompiledWalk(Walk):
             yield f"numba {sorted(options)}"
             if not value._can_compile:
                 yield f"signatures {[str(signature) for signature in value.nopython_signatures]}"
-            yield from _CompiledWalk(self).function(value.py_func)
+            yield from self._part(value.py_func, generates=False)
         elif isinstance(value, _Intrinsic):
             yield "intrinsic"
-            yield from _GeneratingWalk(self).function(value._defn)
+            yield from self._part(value._defn, generates=True)
         elif isinstance(value, ModuleType):
             yield self._module(value)
         elif (name := original(value)) is not None:
             yield name
         elif _is_type(value):
             yield f"{type(value).__qualname__} {value}"
-        else:
-            yield from self._own(value)
-
-    def _attribute(self, value: Any) -> str:
-        return f"{type(value).__qualname__} {value}" if _is_type(value) else super()._attribute(value)
-
-    def _own(self, value: Any) -> Iterator[str]:
-        """Yield what identifies a value of the user's. Compiled code must not depend on it: raises Unknown."""
-        raise Unknown(value)
-
-
-class _GeneratingWalk(_CompiledWalk):
-    """Walk through code that generates code for Numba, whose functions and classes may be anybody's."""
-
-    def _own(self, value: Any) -> Iterator[str]:
-        if isinstance(value, FunctionType):
+        elif self._generates and isinstance(value, FunctionType):
             yield from self.function(value)
-        elif isinstance(value, type):
+        elif self._generates and isinstance(value, type):
             yield f"class {len(value.__bases__)}"
             for base in value.__bases__:
                 yield from self.value(base)
@@ -139,7 +129,15 @@ class _GeneratingWalk(_CompiledWalk):
                     yield attribute
                     yield from self.value(of_class)
         else:
-            raise Unknown
+            raise Unknown(value)
+
+    def _part(self, function: FunctionType, *, generates: bool) -> Iterator[str]:
+        before, self._generates = self._generates, generates
+        yield from self.function(function)
+        self._generates = before
+
+    def _attribute(self, value: Any) -> str:
+        return f"{type(value).__qualname__} {value}" if _is_type(value) else super()._attribute(value)
 
 
 def _is_type(value: object) -> bool:

@@ -185,17 +185,14 @@ class Unknown(Exception):
 
 
 class Walk(ABC):
-    """Yield texts that identify what one function uses; what was seen before is named by its number.
+    """Yield texts that identify what one function uses; what was seen before is named by its number."""
 
-    part_of: the walk that this one continues with other rules.
-    """
-
-    def __init__(self, part_of: Walk | None = None) -> None:
+    def __init__(self) -> None:
         # The objects as well: an id is only theirs while they live.
-        self._seen: dict[int, tuple[int, object]] = {} if part_of is None else part_of._seen
+        self._seen: dict[int, tuple[int, object]] = {}
         # Code may reach each of these modules by any variable, and take any of these names from it.
-        self._modules: dict[str, ModuleType] = {} if part_of is None else part_of._modules
-        self._names: set[str] = set() if part_of is None else part_of._names
+        self._modules: dict[str, ModuleType] = {}
+        self._names: set[str] = set()
 
     def whole(self, value: Any, libraries: Iterable[str]) -> Iterator[str]:
         """Yield texts that identify a callable and all that it takes from modules. Raises Unknown.

@@ -7,7 +7,7 @@ options, whatever the machine. Its options are CuPy's own affair: where a releas
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +111,9 @@ class RawKernelCodes:
             return "CuPy translates its cuComplex.h"
         if any(option in _LINKED for option in made["options"]):
             return "it is linked with the device runtime"
-        if _includes_unseen(made["options"]):
+        # Its cache knows a kernel by its source and options; of ours the content of headers is one of these.
+        folders = any(option.startswith(_INCLUDING) for option in made["options"])
+        if folders and not any(HEADERS_MACRO in option for option in made["options"]):
             return "of files that it includes CuPy's cache may hold an older state; bandwidth.kernel sees to that"
         return None
 
@@ -159,12 +161,6 @@ def _module_of(kernel: Any) -> bytes:
     """Return the compiled module of a raw kernel: what it was loaded from here, or the user's file."""
     loaded = getattr(kernel, "loaded", None)
     return Path(kernel.file_path).read_bytes() if loaded is None else loaded
-
-
-def _includes_unseen(options: Iterable[str]) -> bool:
-    """Return whether a kernel of the user's own includes files, by whose content CuPy's cache does not know it."""
-    given = tuple(options)
-    return any(option.startswith(_INCLUDING) for option in given) and not any(HEADERS_MACRO in o for o in given)
 
 
 def settings_of(cupy: Any, kernel: Any) -> tuple[str, ...]:

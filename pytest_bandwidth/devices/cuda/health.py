@@ -78,7 +78,8 @@ class Health:
         since = max(self._looked_at or 0.0, now - LOOK_BACK_SECONDS)
         self._looked_at = now
         busy = active_others(gpu.activity(int(since * 1e6)), self.ownership)
-        return tuple(describe(pid, percent, gpu.process_name(pid)) for pid, percent in busy.items())
+        named = {pid: Path(gpu.process_name(pid) or "process").name for pid in busy}
+        return tuple(f"{named[pid]} (pid {pid}, {percent} %)" for pid, percent in busy.items())
 
 
 def ecc_finding(before: GpuReading, after: GpuReading) -> Finding | None:
@@ -288,8 +289,3 @@ def active_others(uses: Mapping[int, int] | None, ownership: Ownership) -> dict[
     busy = {pid: used for pid, used in uses.items() if used >= ACTIVE_PERCENT and pid not in ownership.own}
     ours = ownership.look() | remembered() if busy and ownership.look is not None else frozenset()
     return {pid: used for pid, used in busy.items() if pid not in ours}
-
-
-def describe(pid: int, percent: int, name: str | None) -> str:
-    """Format as ``python (pid 4711, 80 %)``."""
-    return f"{Path(name).name if name else 'process'} (pid {pid}, {percent} %)"

@@ -28,18 +28,9 @@ SMALLEST_BYTES = 64 * 1024
 SMALLEST_AFTER_SHRINKING = 16 * 2**20
 
 
-def vectors_per_array(bytes_moved: int, mix: Mix) -> int:
-    """Return how many 16-byte vectors an array has in a probe that moves about `bytes_moved`, or SMALLEST_BYTES."""
-    return max(bytes_moved, SMALLEST_BYTES) // (mix.arrays * VECTOR_BYTES)
-
-
 def blocks_of(vectors: int, mix: Mix) -> int:
     """Return the grid of a probe: so many blocks that no thread has a second turn, up to MOST_BLOCKS."""
     return min(-(-vectors // (THREADS * VECTORS_A_THREAD.get(mix, 1))), MOST_BLOCKS)
-
-
-def moved_bytes(vectors: int, mix: Mix) -> int:
-    return vectors * VECTOR_BYTES * mix.arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +71,7 @@ class ProbeSet:
     def probe(self, traffic: Traffic) -> Probe:
         """Return a probe for the traffic. Raises OutOfMemory where not even a small one fits."""
         mix = nearest_mix(traffic)
-        vectors = self._fit(vectors_per_array(traffic.bytes_moved, mix), mix)
+        vectors = self._fit(max(traffic.bytes_moved, SMALLEST_BYTES) // (mix.arrays * VECTOR_BYTES), mix)
         kernel = self._kernels(f"probe_{mix.name}")
         arrays = self._arrays
         count = np.int64(vectors)
@@ -96,7 +87,7 @@ class ProbeSet:
                 args = (*arrays[: mix.arrays], count)
             kernel(grid, (THREADS,), args)
 
-        moved = moved_bytes(vectors, mix)
+        moved = vectors * VECTOR_BYTES * mix.arrays
         return Probe(mix.name, ProbeCall(launch, moved, float(mix.written_share)), moved)
 
     def release(self) -> None:
@@ -105,16 +96,17 @@ class ProbeSet:
 
     def _fit(self, vectors: int, mix: Mix) -> int:
         """Provide arrays of so many vectors, or of half as many, and so on; how many it came to."""
-        asked = moved_bytes(vectors, mix)
+        of_all = VECTOR_BYTES * mix.arrays
+        asked = vectors * of_all
         while True:
             try:
                 with self._guard.allocation(f"the probe ({asked} bytes in {mix.arrays} arrays)"):
                     self._provide(vectors * VECTOR_BYTES, mix.arrays)
                 return vectors
             except OutOfMemory:
-                if moved_bytes(vectors // 2, mix) < SMALLEST_AFTER_SHRINKING:
-                    raise
                 vectors //= 2
+                if vectors * of_all < SMALLEST_AFTER_SHRINKING:
+                    raise
 
     def _provide(self, size: int, count: int) -> None:
         if len(self._arrays) >= count and all(array.nbytes >= size for array in self._arrays[:count]):

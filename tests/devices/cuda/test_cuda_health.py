@@ -19,7 +19,6 @@ from pytest_bandwidth.devices.cuda.health import (
     active_others,
     clock_from_stamps,
     clocks_disagree,
-    describe,
     ecc_finding,
     find_ownership,
     memory_clock_low,
@@ -42,11 +41,11 @@ def health(nvml: Any, counted: float | None = None, own: Ownership | None = None
     return Health(nvml, own or Ownership(frozenset({1})), lambda: counted, wall=lambda: 1000.0)
 
 
-def test_busy_others_are_named_and_we_are_not() -> None:
+def test_busy_others_are_named_and_we_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(uses={1: 99, 7: 80})
     assert health(nvml).conditions().others == ("program7 (pid 7, 80 %)",)
-    assert describe(4711, 80, "/usr/bin/python3.11") == "python3.11 (pid 4711, 80 %)"
-    assert describe(4711, 80, None) == "process (pid 4711, 80 %)"
+    monkeypatch.setattr(nvml, "process_name", lambda _: None)
+    assert health(nvml).conditions().others == ("process (pid 7, 80 %)",)
 
 
 def test_only_the_time_since_the_last_look_or_a_measurements_begin_counts_and_no_more_than_a_second() -> None:

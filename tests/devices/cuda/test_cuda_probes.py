@@ -5,29 +5,12 @@ from typing import Any
 import pytest
 from gpu_model import ModelOutOfMemory
 
-from pytest_bandwidth.devices.cuda.probes import (
-    SMALLEST_BYTES,
-    ProbeCall,
-    ProbeSet,
-    moved_bytes,
-    vectors_per_array,
-)
+from pytest_bandwidth.devices.cuda.probes import SMALLEST_BYTES, ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.runtime import ContextGuard
 from pytest_bandwidth.domain.errors import OutOfMemory
-from pytest_bandwidth.domain.traffic import ADD, COPY, READ, WRITE, Mix, Traffic
+from pytest_bandwidth.domain.traffic import MIXES, Mix, Traffic
 
 MIB = 1 << 20
-
-
-@pytest.mark.parametrize("mix", [READ, ADD, COPY, WRITE])
-@pytest.mark.parametrize("bytes_moved", [SMALLEST_BYTES, 10**9 + 7])
-def test_a_probe_moves_what_the_workload_moves_to_a_vector(mix: Mix, bytes_moved: int) -> None:
-    moved = moved_bytes(vectors_per_array(bytes_moved, mix), mix)
-    assert 0 <= bytes_moved - moved < mix.arrays * 16
-
-
-def test_a_tiny_workload_gets_a_probe_that_still_moves_something() -> None:
-    assert moved_bytes(vectors_per_array(1, COPY), COPY) == SMALLEST_BYTES
 
 
 class Memory:
@@ -58,6 +41,14 @@ class Kernels:
 def probes(memory: Memory, kernels: Kernels) -> ProbeSet:
     guard = ContextGuard(lambda: None, (ModelOutOfMemory,))
     return ProbeSet(kernels, memory.allocate, memory.give_back, guard, object())
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("bytes_moved", [1, SMALLEST_BYTES, 10**8 + 7])
+def test_a_probe_moves_what_the_workload_moves_to_a_vector_and_never_nothing(mix: Mix, bytes_moved: int) -> None:
+    reads = round(bytes_moved * (1 - mix.written_share))
+    moved = probes(Memory(128 * MIB), Kernels()).probe(Traffic(reads, bytes_moved - reads)).bytes_moved
+    assert 0 <= max(bytes_moved, SMALLEST_BYTES) - moved < 3 * 16
 
 
 def test_a_probe_says_what_it_moves_and_launches_its_kernel() -> None:
