@@ -59,8 +59,9 @@ class Block:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": data}
 
     def __del__(self) -> None:
-        if self.array is not None:
-            self.array.zones.look_at_ending(self)
+        if self.array is not None and not self.array.zones.is_paused:
+            with suppress(BandwidthError, RuntimeError):  # of a GPU's lost context, which `written` reports
+                self.array.zones.look(self, self.array)
 
 
 class RedZones:
@@ -78,7 +79,7 @@ class RedZones:
         self._read, self._write, self._address_of = read, write, address_of
         # By the address of the array.
         self._blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
-        self._count = 0
+        self.count = 0  # of the arrays that this test was given
         self._found: list[tuple[int, str]] = []
         self.is_paused = False
 
@@ -108,33 +109,28 @@ class RedZones:
         """Write the pattern around an array that lies in such a block."""
         if self.is_paused:
             return
-        self._count += 1
+        self.count += 1
         block = self._blocks.get(self._address_of(array))
         if block is None:
             return
         end, itemsize = block.begin + array.nbytes, array.dtype.itemsize
-        block.array = _Array(self, self._count, array.shape, array.dtype.name, itemsize, end)
-        pattern = _pattern(self._count, itemsize)
+        block.array = _Array(self, self.count, array.shape, array.dtype.name, itemsize, end)
+        pattern = _pattern(self.count, itemsize)
         for zone in (block.raw[block.begin - ZONE_BYTES : block.begin], block.raw[end : end + ZONE_BYTES]):
             self._write(zone, pattern)
-
-    @property
-    def has_arrays(self) -> bool:
-        """Return whether this test was given any."""
-        return self._count > 0
 
     def end_test(self) -> None:
         """Forget the test's arrays, and what was found there."""
         for block in self._blocks.values():
             block.array = None
-        self._count = 0
+        self.count = 0
         self._found.clear()
 
     def written(self) -> str | None:
         """Say what this test wrote beyond the ends of its arrays so far; None where that is nothing."""
         for block in list(self._blocks.values()):
             if block.array is not None:
-                self._look(block, block.array)
+                self.look(block, block.array)
                 block.array = None
         if not self._found:
             return None
@@ -142,13 +138,8 @@ class RedZones:
         more = [f"and {len(told) - _MOST_TOLD} more places"] if len(told) > _MOST_TOLD else []
         return f"a write out of bounds: {'; '.join((*told[:_MOST_TOLD], *more))}"
 
-    def look_at_ending(self, block: Block) -> None:
-        """Look at the zones of an array that ends, outside of measurements."""
-        if block.array is not None and not self.is_paused:
-            with suppress(BandwidthError, RuntimeError):  # of a GPU's lost context, which `written` reports
-                self._look(block, block.array)
-
-    def _look(self, block: Block, array: _Array) -> None:
+    def look(self, block: Block, array: _Array) -> None:
+        """Look at the zones of an array, and keep what was written there."""
         pattern, itemsize = _pattern(array.number, array.itemsize), max(array.itemsize, 1)
         whose = f"array {array.number} of the test, {array.shape} {array.dtype}"
         sides = (("before", "beginning", block.begin - ZONE_BYTES), ("after", "end", array.end))

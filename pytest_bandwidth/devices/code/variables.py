@@ -40,18 +40,6 @@ def variable_sizes(code: bytes) -> dict[str, int]:
         return {}
 
 
-def _declared_type(source: KernelSource, variable: str) -> str:
-    """Return the type of a variable's elements as its source, or its PTX, writes it; empty where that does not tell."""
-    of_ptx = {
-        kind
-        for code in source.compiled
-        if code.is_ptx
-        for _, kind, _, name, _ in _DECLARATION.findall(code.data.decode("utf-8", "replace"))
-        if name == variable
-    }
-    return of_ptx.pop() if len(of_ptx) == 1 else type_of_variable(source.text, variable)
-
-
 def checked_contents(variable: object, value: object, sizes: Mapping[str, int], source: KernelSource) -> bytes:
     """Return the bytes to set a variable to. source: the kernel's.
 
@@ -68,7 +56,14 @@ def checked_contents(variable: object, value: object, sizes: Mapping[str, int], 
     if value.nbytes != sizes[variable]:
         expected = f"expected an array of {sizes[variable]} bytes"
         raise UsageError(f"kernel.set: found {value.nbytes} bytes ({value.dtype}) for {variable}, {expected}")
-    kind = _declared_type(source, variable)
+    of_ptx = {
+        kind
+        for code in source.compiled
+        if code.is_ptx
+        for _, kind, _, name, _ in _DECLARATION.findall(code.data.decode("utf-8", "replace"))
+        if name == variable
+    }
+    kind = of_ptx.pop() if len(of_ptx) == 1 else type_of_variable(source.text, variable)
     if misread(value.dtype, kind):
         raise UsageError(f"kernel.set: found {value.dtype} for {variable}, expected an array of its type, {kind}")
     return value.tobytes()

@@ -49,7 +49,7 @@ class Health:
     counted_clock: Callable[[], float | None]
     wall: Callable[[], float] = time.time
     reading: GpuReading = field(default_factory=GpuReading)
-    _looked_at: float | None = None
+    _looked_at: float = 0.0
 
     def __post_init__(self) -> None:
         self._looked_at = self.wall()
@@ -69,17 +69,12 @@ class Health:
         """Return the state now, and the processes busy since the last call, at most a second ago."""
         if self.gpu is None:
             return Conditions(sm_clock_mhz=self.counted_clock())
-        found = self.read().conditions
-        clock_mhz = self.counted_clock() or found.sm_clock_mhz
-        return replace(found, sm_clock_mhz=clock_mhz, others=self._others(self.gpu))
-
-    def _others(self, gpu: ManagedGpu) -> tuple[str, ...]:
-        now = self.wall()
-        since = max(self._looked_at or 0.0, now - LOOK_BACK_SECONDS)
-        self._looked_at = now
-        busy = active_others(gpu.activity(int(since * 1e6)), self.ownership)
-        named = {pid: Path(gpu.process_name(pid) or "process").name for pid in busy}
-        return tuple(f"{named[pid]} (pid {pid}, {percent} %)" for pid, percent in busy.items())
+        found, now = self.read().conditions, self.wall()
+        since, self._looked_at = max(self._looked_at, now - LOOK_BACK_SECONDS), now
+        busy = active_others(self.gpu.activity(int(since * 1e6)), self.ownership)
+        named = {pid: Path(self.gpu.process_name(pid) or "process").name for pid in busy}
+        others = tuple(f"{named[pid]} (pid {pid}, {percent} %)" for pid, percent in busy.items())
+        return replace(found, sm_clock_mhz=self.counted_clock() or found.sm_clock_mhz, others=others)
 
 
 def ecc_finding(before: GpuReading, after: GpuReading) -> Finding | None:

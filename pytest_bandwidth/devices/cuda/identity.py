@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -54,7 +55,10 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
     """Ask CuPy's runtime about one device."""
     runtime = cupy.cuda.runtime
     properties: Mapping[str, Any] = runtime.getDeviceProperties(index)
-    arch = properties.get("gcnArchName")
+    arch, compiler = properties.get("gcnArchName"), None
+    if not runtime.is_hip:
+        with suppress(ImportError, RuntimeError):  # its library is missing, which the first compilation tells
+            compiler = "{}.{}".format(*cupy.cuda.nvrtc.getVersion())
     return CudaFacts(
         name=_decoded(properties["name"]),
         memory_bytes=int(properties["totalGlobalMem"]),
@@ -71,16 +75,8 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
         uuid=None if runtime.is_hip else driver_uuid(index),
         gfx=_decoded(arch).partition(":")[0] if arch else None,
         clock_mhz=_clock_mhz(runtime, index, properties),
-        nvrtc_version=None if runtime.is_hip else _nvrtc_version(cupy),
+        nvrtc_version=compiler,
     )
-
-
-def _nvrtc_version(cupy: Any) -> str | None:
-    """Return the compiler's version; None where its library is missing, which the first compilation tells."""
-    try:
-        return "{}.{}".format(*cupy.cuda.nvrtc.getVersion())
-    except (ImportError, RuntimeError):
-        return None
 
 
 def _clock_mhz(runtime: Any, index: int, properties: Mapping[str, Any]) -> float | None:

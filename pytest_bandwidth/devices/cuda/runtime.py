@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from typing import Any
 
@@ -164,7 +164,11 @@ class CupyRuntime:
         self._sink = cupy.zeros(1, np.uint32)
         self._scratch: Any = None
         self._flushes = 0
-        self._reset_persisting: Call = (lambda: None) if self._hip else persisting_reset()
+        # Makes lines of L2 that an access policy keeps ordinary ones again: such survive a flush, however much other
+        # data it reads (CUDA C++ Programming Guide, "L2 Access Property"). CuPy's runtime has no such call.
+        self._reset_persisting: Call = lambda: None
+        with suppress(OSError, AttributeError):  # HIP, or a driver from before CUDA 11
+            self._reset_persisting = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
         self._shortest_ns = 0
         if not self._hip:
             smallest = cupy.zeros(1, np.uint64)
@@ -304,19 +308,6 @@ class CupyRuntime:
         address = int(self._flags_memory.ptr)
         args = (np.uint64(address), np.uint64(address + 4), np.int32(ticket), np.uint64(int(seconds * 1e9)))
         self._launch(self._blocking_kernel, stream, (1, 1), args)
-
-
-def persisting_reset() -> Call:
-    """Return what makes lines of L2 that an access policy keeps ordinary ones again; does nothing where there is none.
-
-    Such lines survive a flush, however much other data it reads (CUDA C++ Programming Guide, "L2 Access Property").
-    By the driver, since CuPy's runtime has no such call.
-    """
-    try:
-        reset: Call = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
-    except (OSError, AttributeError):  # a driver from before CUDA 11
-        return lambda: None
-    return reset
 
 
 def external_stream(cupy: Any, pointer: int, index: int, owner: Any = None) -> Any:

@@ -202,12 +202,6 @@ class Timer:
         finally:
             self.cold = was_cold
 
-    def stop_blocking(self) -> None:
-        """Time without a blocking kernel from now on, and say so once."""
-        self.blocked = False
-        if NOT_BLOCKED not in self.findings:
-            self.findings.append(NOT_BLOCKED)
-
     def _part_streams(self, ticket: int | None) -> None:
         """Keep work of all streams between the stamps, where these are recorded and no stream is blocked."""
         if self.records is not None and ticket is None:
@@ -220,7 +214,8 @@ class Timer:
         # What did not wait for the blocking kernel is on another stream, which no event could time.
         if ticket is not None and (not ran or self.runtime.timed_out(ticket)):
             if id(call) in self._timed_out:
-                self.stop_blocking()
+                self.blocked = False  # from now on, which is said once
+                self.findings.append(NOT_BLOCKED)
             self._timed_out.add(id(call))
             return NOT_BLOCKED
         self._timed_out.discard(id(call))  # what ran in between, a probe say, tells nothing of the others

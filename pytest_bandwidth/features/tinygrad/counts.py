@@ -51,10 +51,6 @@ class Counts:
 
         return run
 
-    def plain(self, declared_bytes: int) -> dict[str, int]:
-        """Return what a document keeps of it: kernels, the bytes of all of them, and the declared ones."""
-        return {"kernels": self.kernels, "total_bytes": self.total_bytes, "declared_bytes": declared_bytes}
-
     def finding(self, declared_bytes: int) -> Finding | None:
         """Tell where the kernels move other bytes than were declared; None where they do not."""
         total = self.total_bytes

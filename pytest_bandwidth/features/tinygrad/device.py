@@ -125,10 +125,11 @@ class TinygradDevice(HostTimedDevice):
         measurement = measure_timed(self, noted, budget, progress)
         declared = workload.traffic.bytes_moved
         found = (self._eviction.finding(data_bytes), self._counts.finding(declared))
+        counts = {"kernels": self._counts.kernels, "total_bytes": self._counts.total_bytes, "declared_bytes": declared}
         return replace(
             measurement,
             findings=(*measurement.findings, *(finding for finding in found if finding is not None)),
-            detail={DISPATCH_SECONDS: dispatch_seconds, KERNELS: self._counts.plain(declared)},
+            detail={DISPATCH_SECONDS: dispatch_seconds, KERNELS: counts},
         )
 
     def time(self, call: Call, stream: Any) -> Sample:

@@ -158,9 +158,10 @@ def test_host_seconds_of_a_held_sample_are_those_of_the_calibration_else_up_to_t
 
 
 def test_begin_forgets(gpu: Gpu, timer: Timer) -> None:
-    timer.stop_blocking()
+    drops(timer, *[waiting(gpu)] * 2)
     timer.host_seconds = 1.0
     timer.time(plain(gpu), None)
+    assert not timer.blocked
     timer.begin(cold=False)
     assert (timer.blocked, timer.cold) == (True, False)
     assert (timer.host_seconds, timer.findings, timer.clocks_mhz) == (None, [], [])
@@ -268,7 +269,7 @@ def test_the_floor_is_that_of_a_launch_that_does_nothing_found_once_for_each_gra
 
 
 def test_there_is_no_floor_where_host_time_is_part_of_a_sample(gpu: Gpu, timer: Timer) -> None:
-    timer.stop_blocking()
+    timer.blocked = False
     assert timer.floor_seconds(None, lambda: plain(gpu), None) is None
 
 
