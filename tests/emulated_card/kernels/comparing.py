@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -11,51 +11,10 @@ import pytest
 
 from emulated_card.kernels import NoCompiler, build, variables_of
 from emulated_card.kernels.build import compiler
-from emulated_card.kernels.launching import Access, Account, Array, Memory, Shared, launch
+from emulated_card.kernels.launching import Access, Account, Array, Shared, launch, placed
 from pytest_bandwidth.features.traffic import ptx
-from pytest_bandwidth.features.traffic.ptx.counts import AccessCounts, Counts, SharedCounts
+from pytest_bandwidth.features.traffic.ptx.counts import Counts
 from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
-
-
-@dataclass(frozen=True)
-class Both:
-    """Hold what both made of a launch. arrays: each allocation and module variable as the interpreter left it, and as
-    the built kernel did, and its name.
-    """
-
-    execution: ptx.Execution
-    account: Account
-    arrays: tuple[tuple[Any, Array, str], ...]
-
-
-def launch_both(
-    module: ptx.PtxModule,
-    kernel: str,
-    grid: Sequence[int],
-    block: Sequence[int],
-    args: Sequence[Any],
-    *,
-    shared_bytes: int = 0,
-) -> Both:
-    """Execute a launch both ways on the same data, `args` by the interpreter. Asserts that neither finds an error, and
-    that both count the same.
-    """
-    program = ptx.Program(module)
-    name = program.resolve(kernel)
-    built = build(module.ptx, name, module.arch)
-    memory, placed = Memory(), {}
-    values = [_placed(argument, memory, placed) for argument in args]
-    variables = [memory.add(np.frombuffer(v.initial, np.uint8)) for v in variables_of(module.ptx)]
-    addresses = [v.address for v in variables]
-    execution = ptx.execute(program, name, grid, block, args, shared_bytes=shared_bytes)
-    status, account = launch(built, grid, block, memory, values, shared_bytes=shared_bytes, variables=addresses)
-    assert not execution.faults, [fault.text for fault in execution.faults]
-    assert status == 0, f"status {status} at PTX line {account.error_line}, address {account.error_address:#x}"
-    assert counted(account) == expected(execution)
-    arrays = [(owner, array, f"array of {owner.dtype}") for owner, array in placed.values()]
-    arrays += [(r.data[0], v, f"variable {r.name}") for r, v in zip(program.variables.values(), variables, strict=True)]
-    return Both(execution, account, tuple(arrays))
-
 
 # Ten places of the largest float that is added up.
 OF_THE_LARGEST = 1e-6
@@ -67,31 +26,44 @@ def run_both(
     grid: Sequence[int],
     block: Sequence[int],
     args: Sequence[Any],
-    *,
-    shared_bytes: int = 0,
     relative: float = 0.0,
-) -> tuple[ptx.Execution, Account]:
-    """Do as `launch_both` does, and assert equal bytes in every array, but for NaNs' payloads.
+) -> None:
+    """Execute a launch both ways on the same data, `args` by the interpreter.
 
-    relative: how much floats may differ where the kernel uses exp2, which two libraries compute differently.
+    Assert that neither finds an error, and that both count the same and leave equal bytes in each array and module
+    variable, but for NaNs' payloads. relative: how much floats may differ where the kernel uses exp2, which two
+    libraries compute differently.
     """
-    both = launch_both(module, kernel, grid, block, args, shared_bytes=shared_bytes)
-    for owner, array, what in both.arrays:
+    program = ptx.Program(module)
+    name = program.resolve(kernel)
+    built = build(module.ptx, name, module.arch)
+    arrays: list[Array] = []
+    given: dict[int, tuple[Any, Array]] = {}
+    values = [_value(argument, arrays, given) for argument in args]
+    variables = [placed(arrays, np.frombuffer(v.initial, np.uint8)) for v in variables_of(module.ptx)]
+    execution = ptx.execute(program, name, grid, block, args)
+    status, account = launch(built, grid, block, arrays, values, [v.address for v in variables])
+    assert not execution.faults, [fault.text for fault in execution.faults]
+    assert status == 0, f"status {status} at PTX line {account.error_line}, address {account.error_address:#x}"
+    assert counted(account) == expected(execution)
+    left = [(owner, array, f"array of {owner.dtype}") for owner, array in given.values()]
+    left += [(r.data[0], v, f"variable {r.name}") for r, v in zip(program.variables.values(), variables, strict=True)]
+    for owner, array, what in left:
         assert_same(owner, array.data, f"{kernel}, {what}", relative if "ex2.approx" in module.ptx else 0.0)
-    return both.execution, both.account
 
 
-def _placed(argument: Any, memory: Memory, placed: dict[int, tuple[Any, Array]]) -> Any:
+def _value(argument: Any, arrays: list[Array], given: dict[int, tuple[Any, Array]]) -> Any:
+    """Return what the built kernel is given. given: by address, each array's allocation, and its copy."""
     if not isinstance(argument, np.ndarray):
         return argument if argument is not None else np.uint64(0)
     data, start = flat_bytes(argument)
     key = data.ctypes.data
-    if key not in placed:
+    if key not in given:
         owner = argument
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        placed[key] = (owner.ravel(order="K"), memory.add(data))
-    base = placed[key][1]
+        given[key] = (owner.ravel(order="K"), placed(arrays, data))
+    base = given[key][1]
     return Array(base.data, base.address + start)
 
 
@@ -116,22 +88,16 @@ def assert_same(expected: np.ndarray[Any, Any], found: np.ndarray[Any, Any], wha
 def expected(execution: ptx.Execution) -> dict[str, Any]:
     """Return the interpreter's counts by the account's names."""
     counts: Counts = execution.counts
+    of_access = attrgetter("requests", "sectors", "ideal_sectors", "accesses", "bytes_requested")
+    of_shared = attrgetter("requests", "passes", "least_passes", "accesses")
     return {
         "warp_instructions": execution.warp_instructions,
         "thread_instructions": execution.thread_instructions,
         "branches": (counts.branches, counts.divergent_branches),
-        **{n: _of_access(getattr(counts, n)) for n in ("loads", "stores", "atomics")},
-        **{n: _of_shared(getattr(counts, n)) for n in ("shared_loads", "shared_stores", "shared_atomics")},
+        **{n: of_access(getattr(counts, n)) for n in ("loads", "stores", "atomics")},
+        **{n: of_shared(getattr(counts, n)) for n in ("shared_loads", "shared_stores", "shared_atomics")},
         "local": (counts.local_loads.bytes_requested, counts.local_stores.bytes_requested),
     }
-
-
-def _of_access(found: AccessCounts) -> tuple[int, ...]:
-    return (found.requests, found.sectors, found.ideal_sectors, found.accesses, found.bytes_requested)
-
-
-def _of_shared(found: SharedCounts) -> tuple[int, ...]:
-    return (found.requests, found.passes, found.least_passes, found.accesses)
 
 
 def counted(account: Account) -> dict[str, Any]:
@@ -152,10 +118,9 @@ def counted(account: Account) -> dict[str, Any]:
 
 def _has_compiler() -> bool:
     try:
-        compiler()
+        return bool(compiler())
     except NoCompiler:
         return False
-    return True
 
 
 needs_compiler = pytest.mark.skipif(not _has_compiler(), reason="building kernels needs a C compiler (gcc or cc)")
