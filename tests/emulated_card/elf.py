@@ -13,11 +13,10 @@ _FUNCTION = 2
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """Name a symbol. offset: from where the library is loaded; section 0: it is another library's."""
+    """Name a symbol. offset: from where the library is loaded."""
 
     name: str
     is_function: bool
-    section: int
     offset: int
     size: int
 
@@ -32,8 +31,6 @@ def symbols(library: Path, kind: int) -> Iterator[Symbol]:
         if section[1] != kind:
             continue
         names_at = sections[section[6]][4]
-        for name, info, _, index, value, length in struct.iter_unpack(
-            "<IBBHQQ", data[section[4] : section[4] + section[5]]
-        ):
+        for name, info, _, _, value, length in struct.iter_unpack("<IBBHQQ", data[section[4] :][: section[5]]):
             end = data.index(b"\0", names_at + name)
-            yield Symbol(data[names_at + name : end].decode(), info & 15 == _FUNCTION, index, value, length)
+            yield Symbol(data[names_at + name : end].decode(), info & 15 == _FUNCTION, value, length)

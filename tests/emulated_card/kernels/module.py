@@ -57,7 +57,7 @@ def declared(ptx_text: str) -> tuple[Variable, ...]:
         raise _refusal(error) from None
     placed = [v for v in syntax.variables if v.space in ("global", "const")]
     return tuple(
-        Variable(v.name, region.nbytes, max(v.align, 1), region.data[0].tobytes(), v.space == "const")
+        Variable(v.name, region.nbytes, max(v.align, 1), region.data[0].tobytes())
         for v, region in zip(placed, regions, strict=True)
     )
 

@@ -14,6 +14,7 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Atomic,
     CopyGroup,
     GroupProduct,
+    Kernel,
     Load,
     Memory,
     Step,
@@ -47,9 +48,9 @@ def write_call(writer: BlockWriter, step: Step) -> None:
         raise not_translated(writer.kernel, step)
 
 
-def waits(writer: BlockWriter, step: Memory) -> bool:
+def waits(kernel: Kernel, step: Memory) -> bool:
     """Tell whether a load is one that a spinning kernel makes."""
-    return step.ordered or ".volatile" in writer.kernel.sites[step.site].opcode
+    return step.ordered or ".volatile" in kernel.sites[step.site].opcode
 
 
 def _addresses(writer: BlockWriter, step: Memory) -> tuple[str, str]:
@@ -83,7 +84,7 @@ def _load(writer: BlockWriter, step: Load) -> None:
     if step.space in where:
         _call(writer, step, f"{where[step.space]}, {ending});")
     else:
-        ordered = waits(writer, step)
+        ordered = waits(writer.kernel, step)
         times = ["w->common.cycles = issued;"] if ordered else []
         start = f"load_global(k, &w->common, {_SPACES[step.space]}, {int(ordered)}"
         _call(writer, step, *times, f"{start}, {ending}, &hints[{step.site}]);")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from emulated_card.kernels.expressions import expressions_of
 from emulated_card.kernels.lanes import BlockWriter, is_call
 from emulated_card.kernels.registers import Registers, match_of, not_translated, results_of, stored
-from emulated_card.kernels.steps import write_call
+from emulated_card.kernels.steps import waits, write_call
 from pytest_bandwidth.features.traffic.ptx.program import (
     Barrier,
     BasicBlock,
@@ -31,9 +31,7 @@ def translate(kernel: Kernel) -> str:
 def waits_for_host(kernel: Kernel) -> bool:
     """Tell whether a kernel has loads by which it may wait for others."""
     steps = (step for block in kernel.blocks for step in block.all_steps)
-    return any(
-        isinstance(step, Memory) and (step.ordered or ".volatile" in kernel.sites[step.site].opcode) for step in steps
-    )
+    return any(isinstance(step, Memory) and waits(kernel, step) for step in steps)
 
 
 class _Translator:

@@ -24,7 +24,6 @@ class Variable:
     size: int
     align: int
     initial: bytes
-    constant: bool
 
 
 @cache
@@ -36,14 +35,11 @@ def variables_of(ptx_text: str) -> tuple[Variable, ...]:
 
         _keep(declared(ptx_text), kept)
     found = json.loads(kept.read_text(encoding="utf-8"))
-    return tuple(
-        Variable(name, size, align, base64.b64decode(initial), constant)
-        for name, size, align, initial, constant in found
-    )
+    return tuple(Variable(name, size, align, base64.b64decode(initial)) for name, size, align, initial in found)
 
 
 def _keep(variables: tuple[Variable, ...], kept: Path) -> None:
-    rows = [(v.name, v.size, v.align, base64.b64encode(v.initial).decode(), v.constant) for v in variables]
+    rows = [(v.name, v.size, v.align, base64.b64encode(v.initial).decode()) for v in variables]
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False, encoding="utf-8") as file:
         file.write(json.dumps(rows))
