@@ -120,10 +120,6 @@ class Baseline:
     code_of: str | None = None
     note: str | None = field(default=None, compare=False)
 
-    def find(self, key: str) -> Entry | None:
-        """Return the entry of a measurement, or None."""
-        return self.entries.get(key)
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -108,7 +108,7 @@ def first_evidence(
     """Return what one run and its baseline know, by key."""
     found, elsewhere = {}, baseline is not None and baseline.code_of is not None
     for key, measurement in measurements.items():
-        device, entry = measurement.device, None if baseline is None else baseline.find(key)
+        device, entry = measurement.device, None if baseline is None else baseline.entries.get(key)
         of_marker, exact = limits.marker.tolerance, device.counts_only
         tolerance = tolerance_of(of_marker, entry, baseline, limits.tolerance, exact=exact)
         figures = metrics_of_measurement(measurement) if measurement.gbps is not None else None

@@ -263,10 +263,6 @@ class PlainRun:
     stream_done: float
     device_done: float
 
-    @property
-    def overhang(self) -> float:
-        return self.device_done - self.stream_done
-
 
 def calibrate(timer: Timer, workload: Workload) -> None:
     """Run the workload a few times and set the timer's `blocked`, `block_seconds` and `host_seconds` by what is seen.
@@ -275,26 +271,34 @@ def calibrate(timer: Timer, workload: Workload) -> None:
     the GPU leaves them all unblocked, since figures of different methods are not comparable. `host_seconds` are the
     workload's own. Raises UsageError where work goes on after the timed stream has finished, or none was on it.
     """
-    parts = _parts(workload)
-    plain = [_plain_runs(timer, part, work) for work, part in parts.items()]
+    settled = settle(timer, workload)
+    plain = [runs for _, runs in settled.values()]
     timer.host_seconds = median(run.stream_done for run in plain[0])
     longest = max(median(run.returned for run in runs) for runs in plain)
     # Generous, but no hang.
     timer.block_seconds = min(BLOCK_AT_MOST_SECONDS, max(BLOCK_AT_LEAST_SECONDS, BLOCK_FACTOR * longest))
-    for (work, part), runs in zip(parts.items(), plain, strict=True):
+    for work, (part, runs) in settled.items():
         if timer.blocked:
-            seconds = _blocked_runs(timer, part, 1 if _is_long(runs[0]) else BLOCKED_RUNS)
+            seconds = _blocked_runs(timer, part, 1 if runs[0].device_done >= LONG_SECONDS else BLOCKED_RUNS)
             if seconds and part.traffic.bytes_moved and timer.records is None:
                 refuse_empty(min(seconds), timer.empty_seconds(part.stream), work)
 
 
-def settle(timer: Timer, workload: Workload) -> None:
-    """Run a workload, and what is sampled beside it, a few times on a stream that is not blocked.
+def settle(timer: Timer, workload: Workload) -> dict[str, tuple[Workload, list[PlainRun]]]:
+    """Run a workload, and each callable that is sampled beside it, a few times on a stream that is not blocked.
 
-    So kernels are compiled and loaded. Raises UsageError where work goes on after the timed stream has finished.
+    So kernels are compiled and loaded. Return each with its runs, by names for errors. Raises UsageError where work
+    goes on after the timed stream has finished.
     """
+    found = {}
     for work, part in _parts(workload).items():
-        _plain_runs(timer, part, work)
+        plain_run(timer, part)  # compiles, loads, allocates
+        runs = [plain_run(timer, part)]
+        if runs[0].device_done < LONG_SECONDS:
+            runs += [plain_run(timer, part) for _ in range(PLAIN_RUNS - 1)]
+        refuse_overhang(runs, work)
+        found[work] = part, runs
+    return found
 
 
 def plain_run(timer: Timer, workload: Workload) -> PlainRun:
@@ -318,7 +322,7 @@ def plain_run(timer: Timer, workload: Workload) -> PlainRun:
 
 def refuse_overhang(runs: list[PlainRun], work: str = THE_WORK) -> None:
     """Raise UsageError where the device was busy after the timed stream had finished, in every run."""
-    overhang = min(run.overhang for run in runs)
+    overhang = min(run.device_done - run.stream_done for run in runs)
     whole = median(run.device_done for run in runs)
     if overhang > OVERHANG_SECONDS and overhang > OVERHANG_SHARE * whole:
         raise UsageError(
@@ -355,19 +359,6 @@ def _parts(workload: Workload) -> dict[str, Workload]:
     if len(parts) == 1:
         return {THE_WORK: first}
     return {f"{THE_WORK} of callable {i} of {len(parts)}": part for i, part in enumerate(parts, 1)}
-
-
-def _plain_runs(timer: Timer, workload: Workload, work: str) -> list[PlainRun]:
-    plain_run(timer, workload)  # compiles, loads, allocates
-    runs = [plain_run(timer, workload)]
-    if not _is_long(runs[0]):
-        runs += [plain_run(timer, workload) for _ in range(PLAIN_RUNS - 1)]
-    refuse_overhang(runs, work)
-    return runs
-
-
-def _is_long(run: PlainRun) -> bool:
-    return run.device_done >= LONG_SECONDS
 
 
 def _blocked_runs(timer: Timer, workload: Workload, count: int) -> list[float]:

@@ -77,11 +77,6 @@ class Explanation:
     def bytes_moved(self) -> int:
         return sum(operator.bytes_moved for operator in self.operators)
 
-    @property
-    def bytes_told(self) -> int:
-        """Return what the framework says that the call moves as it runs."""
-        return self.compiled_bytes if self.is_compiled and self.compiled_bytes is not None else self.bytes_moved
-
     def under(self, ridge_point: float) -> Explanation:
         """Return the same beside a device's ridge point, which tells what bounds each operator."""
         return replace(self, ridge_point=ridge_point)
@@ -113,10 +108,8 @@ class Explanation:
 
         None where they do not, or where nothing tells what the compiled program moves.
         """
-        told, words = self.bytes_told, self.wording
-        if self.is_compiled and self.compiled_bytes is None:
-            return None
-        if not differ(told, declared_bytes):
+        told, words = self.compiled_bytes if self.is_compiled else self.bytes_moved, self.wording
+        if told is None or not differ(told, declared_bytes):
             return None
         if self.is_compiled:
             found = (

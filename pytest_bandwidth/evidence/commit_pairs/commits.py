@@ -77,7 +77,7 @@ class BaselineCommits:
             raise NoOldCode(f"git cannot be used here: {_in_a_line(error)}") from None
         except ValueError:
             raise NoOldCode(f"{file.name} lies outside of the repository") from None
-        entry = None if self._baseline is None else self._baseline.find(key)
+        entry = None if self._baseline is None else self._baseline.entries.get(key)
         whys: list[str] = []
         for find in (self._anchored,) if self._anchors else (self._recorded, self._blamed, self._left_default):
             try:

@@ -158,7 +158,7 @@ def test_update_writes_a_file_for_each_model_from_runs_of_all_its_devices_but_ou
     assert (nine.device.name, other.device.name) == ("Card 9", "Card-9")
 
     def runs(baseline: Baseline, test: str) -> list[tuple[str, float]]:
-        return [(run.gpu, run.gbps) for run in baseline.find(f"test_all.py::test_{test}").runs]
+        return [(run.gpu, run.gbps) for run in baseline.entries[f"test_all.py::test_{test}"].runs]
 
     assert runs(nine, "copy") == [("A", 90.0), ("B", 91.0), ("A", 90.0), ("B", 91.0)]
     assert runs(nine, "triad") == [("A", 80.0)] * 2
