@@ -167,8 +167,9 @@ class CupyRuntime:
         # Makes lines of L2 that an access policy keeps ordinary ones again: such survive a flush, however much other
         # data it reads (CUDA C++ Programming Guide, "L2 Access Property"). CuPy's runtime has no such call.
         self._reset_persisting: Call = lambda: None
-        with suppress(OSError, AttributeError):  # HIP, or a driver from before CUDA 11
-            self._reset_persisting = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
+        if not self._hip:
+            with suppress(OSError, AttributeError):  # a driver from before CUDA 11
+                self._reset_persisting = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
         self._shortest_ns = 0
         if not self._hip:
             smallest = cupy.zeros(1, np.uint64)
