@@ -11,7 +11,7 @@ import ctypes
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
@@ -115,19 +115,6 @@ def join_identity(facts: CudaFacts, known: GpuIdentity, extra: Mapping[str, Fact
     """Join both into one identity. Settings hold what makes figures incomparable; everything else is a fact."""
     # Named where it is none, too: what an entry does not name is not compared. A card passed through whole is as fast.
     settings = {"mig": known.mig, "ecc": known.ecc, "virtual": "vgpu" if known.virtual == "vgpu" else "none"}
-    return DeviceIdentity(
-        kind="cuda",
-        name=known.name or facts.name or facts.gfx or "GPU",
-        memory_bytes=facts.memory_bytes,
-        serial=known.uuid or (f"GPU-{facts.uuid}" if facts.uuid else f"PCI-{facts.pci_bus_id}"),
-        settings=settings,
-        facts={**_facts(facts, known), **extra},
-        timed_on="gpu",
-        variant=str(extra.get("index", "")),
-    )
-
-
-def _facts(facts: CudaFacts, nvml: GpuIdentity) -> dict[str, Fact]:
     api, version = ("hip", hip_version_text) if facts.gfx else ("cuda", version_text)
     found: dict[str, Fact] = {
         "gfx": facts.gfx,
@@ -137,22 +124,26 @@ def _facts(facts: CudaFacts, nvml: GpuIdentity) -> dict[str, Fact]:
         "last_cache_bytes": facts.cache_bytes,
         "integrated": facts.integrated,
         "pci_bus_id": facts.pci_bus_id,
-        "driver_version": nvml.driver_version,
+        "driver_version": known.driver_version,
         f"{api}_driver": version(facts.driver_version),
         f"{api}_runtime": version(facts.runtime_version),
         COMPILER_SETTING: facts.nvrtc_version,
         "cupy_version": facts.cupy_version,
-        "max_sm_clock_mhz": nvml.max_sm_clock_mhz or facts.clock_mhz,
-        "default_sm_clock_mhz": nvml.default_sm_clock_mhz,
-        "max_memory_clock_mhz": nvml.max_memory_clock_mhz,
-        "memory_bus_width_bits": nvml.memory_bus_width_bits,
-        "persistence": nvml.persistence,
-        "virtual": nvml.virtual,
-        "power_limit_w": nvml.power_limit_w,
-        "pcie_generation": nvml.pcie_generation,
-        "pcie_width": nvml.pcie_width,
+        "max_sm_clock_mhz": known.max_sm_clock_mhz or facts.clock_mhz,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    others = {
+        name: value for name, value in asdict(known).items() if name not in {*found, "name", "uuid", "mig", "ecc"}
+    }
+    return DeviceIdentity(
+        kind="cuda",
+        name=known.name or facts.name or facts.gfx or "GPU",
+        memory_bytes=facts.memory_bytes,
+        serial=known.uuid or (f"GPU-{facts.uuid}" if facts.uuid else f"PCI-{facts.pci_bus_id}"),
+        settings=settings,
+        facts={**{name: value for name, value in (found | others).items() if value is not None}, **extra},
+        timed_on="gpu",
+        variant=str(extra.get("index", "")),
+    )
 
 
 def version_text(version: int) -> str:
