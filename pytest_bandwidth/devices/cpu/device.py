@@ -55,6 +55,11 @@ EMPTY_CALLS = 64
 _DTYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float32", "bf16": "float32"}
 NO_TWIN = "CUDA kernels need a CUDA or traffic device; on the host only those with a twin run"
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
+PROBE_NUMPY = Finding(
+    "probe-numpy",
+    "without Numba the probe is NumPy's own operation on one thread, so relative is a share of that, not of what the "
+    "memory can do: pip install 'pytest-bandwidth[cpu]'",
+)
 
 
 class CpuDevice(HostTimedDevice):
@@ -149,16 +154,8 @@ class CpuDevice(HostTimedDevice):
         self._watch.restart()
         with self.zones.pause():
             measurement = measure_timed(self, workload, budget, progress)
-        findings = [*measurement.findings]
-        if (evicted := self._eviction.finding(data_bytes)) is not None:
-            findings.append(evicted)
-        if self._threads is None:
-            text = (
-                "without Numba the probe is NumPy's own operation on one thread, so relative is a share of that, "
-                "not of what the memory can do: pip install 'pytest-bandwidth[cpu]'"
-            )
-            findings.append(Finding("probe-numpy", text))
-        measurement = replace(measurement, findings=tuple(findings))
+        of_probe = PROBE_NUMPY if self._threads is None else None
+        measurement = measurement.with_finding(self._eviction.finding(data_bytes), of_probe)
         if budget.turns is not None:  # of two in turn nothing is compared with a call's own time
             return measurement
         return replace(measurement, detail=self._calls(workload, measurement))

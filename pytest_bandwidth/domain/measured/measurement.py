@@ -146,9 +146,9 @@ class Measurement:
     files: str | None = field(default=None, compare=False, repr=False)
     value: Any = field(default=None, compare=False, repr=False)
 
-    def with_finding(self, finding: Finding) -> Measurement:
-        """Return the same measurement with one more finding."""
-        return replace(self, findings=(*self.findings, finding))
+    def with_finding(self, *findings: Finding | None) -> Measurement:
+        """Return the same measurement with one more finding, or several; None is no finding."""
+        return replace(self, findings=(*self.findings, *(one for one in findings if one is not None)))
 
     def refuted(self, finding: Finding) -> Measurement:
         """Return the same measurement as one that is wrong, by a finding; what it is invalid by already stays."""

@@ -119,7 +119,7 @@ def with_doubled_batch(measurement: Measurement) -> Measurement:
     change = f"{format_percent(growth)} longer" if growth >= 0 else f"{format_percent(-growth)} less"
     took = f"{format_seconds(seconds)}, then {format_seconds(doubled)}"
     finding = Finding(code, f"twice the batch takes {change}: {took}")
-    return replace(measurement, rounds=replace(rounds, interleaved=()), findings=(*measurement.findings, finding))
+    return replace(measurement, rounds=replace(rounds, interleaved=())).with_finding(finding)
 
 
 def regime_of(measurement: Measurement) -> RegimeFinding | None:
