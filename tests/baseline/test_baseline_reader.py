@@ -1,7 +1,6 @@
 """What a baseline file may say, and the one line for each thing that it may not."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -251,11 +250,3 @@ def test_a_file_past_the_size_limit_is_not_read(tmp_path):
         stream.truncate(1 << 40)
     with pytest.raises(BaselineError, match=r"found 1099511627776 bytes, expected at most 536870912"):
         baseline_files.load(path)
-
-
-def test_the_documented_files_load(tmp_path):
-    documentation = Path(__file__).parents[2] / "docs" / "baselines.md"
-    found = re.findall(r"```yaml\n(.*?)```", documentation.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(found) == 2
-    for text in found:
-        assert load(tmp_path, text).entries

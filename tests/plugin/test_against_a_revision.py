@@ -1,6 +1,5 @@
 """--bandwidth-against from the outside: the tests of a git repository, with changes that are not committed."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 import virtual_time
 from children import HANGS_SECONDS, heeded
 from repositories import committed, git
+from user_project import INI_OF_COMMITS
 
 KERNEL = "from virtual_time import sleep\ndef pause():\n    sleep({})\n"
 TEST = """
@@ -33,18 +33,14 @@ NEW = "\ndef test_new(bandwidth):\n    bandwidth(len, 'abc', reads=100)\n"
 
 
 @pytest.fixture
-def repo(slept, monkeypatch):
+def repo(to_commit):
     """One commit; in the working tree the kernel takes ten times as long and there is a test more."""
-    # Plugins that take no part would only cost time in every process.
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
-    slept.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
-    slept.file("kern.py", KERNEL.format(0.002))
-    slept.file("test_kernel.py", TEST)
-    committed(slept.path)
-    slept.file("kern.py", KERNEL.format(0.02))
-    slept.file("test_kernel.py", TEST + NEW)
-    return slept
+    to_commit.file("kern.py", KERNEL.format(0.002))
+    to_commit.file("test_kernel.py", TEST)
+    committed(to_commit.path)
+    to_commit.file("kern.py", KERNEL.format(0.02))
+    to_commit.file("test_kernel.py", TEST + NEW)
+    return to_commit
 
 
 def worktrees(project):
@@ -65,7 +61,7 @@ def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
         ]
     )
     assert "--bandwidth-update" not in result.stdout.str()
-    kernel, large, new = json.loads((repo.path / "run.json").read_text())["results"]
+    kernel, large, new = repo.told()["results"]
     assert kernel["baseline"]["runs"][0]["commit"] == git(repo.path, "rev-parse", "HEAD").strip()
     assert (new["status"], new["reason_code"]) == ("UNDECIDED", "not-there")
     assert new["reason"].endswith("has no such test")
@@ -80,7 +76,7 @@ def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
 
 def test_workers_of_xdist_share_the_controllers_worktree(repo):
     pytest.importorskip("xdist")
-    repo.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\naddopts = -p xdist\n")
+    repo.file("pytest.ini", f"{INI_OF_COMMITS}addopts = -p xdist\n")
     repo.file("test_later.py", NEW)
     result = repo.run("-n1", "--bandwidth-against=HEAD", "test_later.py")
     result.assert_outcomes(passed=1)
@@ -180,3 +176,61 @@ def test_a_test_that_starts_pytest_does_not_multiply_itself(repo):
     depths = (repo.path / "depths").read_text().split()
     assert set(depths) == {"0"}
     assert (repo.path / "inner").read_text().split() == ["ran"] * len(depths)
+
+
+TESTS = """
+import numpy as np
+import pytest
+import kern
+
+def measured(bandwidth, **more):
+    a, b = bandwidth.random(1 << 18, "float32"), bandwidth.empty(1 << 18, "float32")
+    def kernel():
+        np.copyto(b, a)
+        kern.pause()
+    return bandwidth(kernel, reads=a, writes=b, code="the same", **more)
+
+def test_same(bandwidth):
+    assert measured(bandwidth, label="one").value is None
+    measured(bandwidth, label="two")
+
+@pytest.mark.bandwidth(min_gbps=1e-6)
+def test_floor(bandwidth):
+    assert measured(bandwidth).gbps > 0
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="50%")
+def test_uses_its_figures(bandwidth):
+    assert measured(bandwidth).gbps > 0
+"""
+SITE = """
+import os
+import pytest_bandwidth.evidence.processes.child as child
+real = child.Child.__init__
+def noted(self, command, folder, request, *more, **named):
+    with open(os.environ["STARTED"], "a") as file:
+        file.write(f"{'tells' if request.tells_code else 'measures'}\\n")
+    real(self, command, folder, request, *more, **named)
+child.Child.__init__ = noted
+"""
+
+
+def test_the_same_code_takes_no_measurement_but_for_floors_and_for_tests_that_use_figures(to_commit, monkeypatch):
+    """Fresh processes note why they were started."""
+    project = to_commit
+    monkeypatch.setenv("STARTED", str(project.path / "started"))
+    for name, text in {"conftest.py": SITE, "kern.py": KERNEL.format(0.002), "test_kernel.py": TESTS}.items():
+        project.file(name, text)
+    committed(project.path)
+    result = project.run("--bandwidth-against=HEAD", "--bandwidth-json=run.json", "--bandwidth-baseline=b.yaml")
+    result.assert_outcomes(passed=3)
+    result.stdout.re_match_lines([r"bandwidth: .*; baseline: HEAD \([0-9a-f]{10}\); b.yaml is not read"])
+    rows = {row["key"].partition("::")[2]: row for row in project.told()["results"]}
+    assert {name: (row["status"], row["gbps"] is None) for name, row in rows.items()} == {
+        "test_same @ one": ("OK", True),
+        "test_same @ two": ("OK", True),
+        "test_floor": ("OK", False),  # by its floor, which no other revision decides
+        "test_uses_its_figures": ("OK", False),
+    }
+    assert {rows[f"test_same @ {label}"]["reason_code"] for label in ("one", "two")} == {"code-unchanged"}
+    started = (project.path / "started").read_text().split()
+    assert started == ["tells", *["measures"] * (len(started) - 1)]

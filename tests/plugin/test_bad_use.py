@@ -50,6 +50,7 @@ WRONG_CALLS = [
         "(np.add, np.array([0], 'M8[s]'), 1, reads=8, check=np.add)",
         r"test_wrong\.py:6: check: found no array of numbers that the work writes or returns",
     ),
+    ("(len, a, reads=a, cold=0)", r"6: cold=0, expected True or False"),
     ("(len, a, reads=a, write=a)", r"test_wrong\.py:6: found write=, expected writes="),
     (".launch(None, 1, 1, (), shared=8)", r"6: launch: found shared=, expected shared_mem="),
     (".launch(bandwidth.kernel('stream.cu', 'triad_f32'), 1, 64, a, reads=a)", r"args is a ndarray, expected a tuple"),

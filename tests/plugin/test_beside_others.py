@@ -67,7 +67,7 @@ def test_works_beside_the_usual_plugins_together(project):
     update = ("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=1", "--bandwidth-json=run.json")
     result = project.run(*others, *update)
     result.assert_outcomes(passed=3)
-    document = json.loads((project.path / "run.json").read_text())
+    document = project.told()
     assert [row["key"] for row in document["results"]] == ["test_copy.py::test_copy", "test_more.py::test_more"]
     result.stdout.fnmatch_lines(["2 measured: 2 SAVED"])
 
@@ -198,7 +198,7 @@ def test_key_of_a_packages_test_does_not_depend_on_the_folder(project, monkeypat
     monkeypatch.setenv("PYTHONPATH", str(project.path / "lib"))
     monkeypatch.syspath_prepend(project.path / "lib")
     project.run_here("--pyargs", "pkg", "--bandwidth-json=run.json")
-    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    (row,) = project.told()["results"]
     assert row["key"] == "pkg.test_copy::test_copy"
 
 
@@ -207,7 +207,7 @@ def test_reruns_count_the_last_report_and_junit_has_figures_and_verdict_only(pro
     project.file("test_flaky.py", "runs = []\n" + COPY + "    runs.append(1)\n    assert len(runs) == 2\n")
     written = ("--bandwidth-json=run.json", "--junitxml=j.xml", "-o", "junit_family=xunit1")
     assert project.run_here("--reruns=1", *written).ret == 0
-    assert len(json.loads((project.path / "run.json").read_text())["results"]) == 1
+    assert len(project.told()["results"]) == 1
     text = (project.path / "j.xml").read_text()
     assert 'name="bandwidth_gbps"' in text
     assert 'name="bandwidth_verdict" value="UNDECIDED"' in text

@@ -117,13 +117,12 @@ class Repo:
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path, monkeypatch):
-    """A temporary folder of the command's own, to see what it leaves there; no plugin that takes no part."""
+def temporary(tmp_path, monkeypatch, alone):
+    """A temporary folder of the command's own, to see what it leaves there."""
+    del alone
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
     yield folder
     assert [left.name for left in folder.iterdir() if left.name != f"pytest-bandwidth-{os.getuid()}"] == []
 

@@ -13,10 +13,10 @@ import pytest
 from command_runner import LINK
 from extensions import IN_PLACE, SOURCE, lay_out
 from repositories import committed, git
+from user_project import INI_OF_COMMITS
 
 EDITABLE = "pip install -q -e . --no-build-isolation"
 
-INI = "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n"
 AUTHOR = ("-c", "user.name=n", "-c", "user.email=e@localhost")
 pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
@@ -55,13 +55,12 @@ def build(tmp_path_factory):
 
 
 @pytest.fixture
-def repo(project, build, monkeypatch, tmp_path_factory):
+def repo(project, build, alone, monkeypatch, tmp_path_factory):
     """One commit of an extension, which is built here."""
+    del alone
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception -p no:cacheprovider")
     lay_out(project.path)
-    project.file("pytest.ini", INI)
+    project.file("pytest.ini", INI_OF_COMMITS)
     committed(project.path)
     build(project)
     return project
@@ -100,7 +99,7 @@ def test_an_extension_that_is_not_built_there_or_cannot_be_is_said_before_measur
 
 
 def test_a_changed_extension_is_compared_with_its_commit_as_built(repo, build):
-    repo.file("pytest.ini", f"{INI}bandwidth_build = {IN_PLACE}\n")
+    repo.file("pytest.ini", f"{INI_OF_COMMITS}bandwidth_build = {IN_PLACE}\n")
     git(repo.path, *AUTHOR, "commit", "-qam", "two")
     repo.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=1").assert_outcomes(passed=1)
     build(repo, times=12)
@@ -110,7 +109,8 @@ def test_a_changed_extension_is_compared_with_its_commit_as_built(repo, build):
 
 
 def test_bisect_builds_each_commit(repo):
-    repo.file("pytest.ini", f"{INI}bandwidth_build = {IN_PLACE}\nbandwidth_device = cpu\nbandwidth_max_time = 0.05\n")
+    asked = f"bandwidth_build = {IN_PLACE}\nbandwidth_device = cpu\nbandwidth_max_time = 0.05\n"
+    repo.file("pytest.ini", INI_OF_COMMITS + asked)
     for times in (1, 12, 12):
         repo.file("ext.c", SOURCE % times)
         git(repo.path, *AUTHOR, "commit", "-qam", f"{times} times", "--allow-empty")

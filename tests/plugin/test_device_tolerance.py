@@ -1,7 +1,5 @@
 """What tests of unchanged code lost together: a line of the run, and an exit status where that is asked for."""
 
-import json
-
 import pytest
 
 pytestmark = pytest.mark.in_process
@@ -25,7 +23,7 @@ LOSS = "unchanged tests run 20.0 % below the baseline (median of 3, from 20.0 % 
 def judged(project, *args):
     classes = ("-o", "bandwidth_utilization_classes=7% 5% 3%")  # of the probe's GB/s these are 8 %
     result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-json=run.json", *classes, *args)
-    document = json.loads((project.path / "run.json").read_text())
+    document = project.told()
     assert {(row["status"], row["reason_code"]) for row in document["results"]} == {("OK", "code-unchanged")}
     assert {row["utilization_class"] for row in document["results"]} == {"excellent"}
     told = [finding["text"] for finding in document["findings"] if finding["code"] == "device-loss"]

@@ -1,6 +1,5 @@
 """Entries of the baseline that no test of a run is there to measure: told, and red with strict."""
 
-import json
 import shlex
 
 import pytest
@@ -48,7 +47,7 @@ def test_a_file_that_is_skipped_hides_none(project, kind):
     (failed,) = told(strict, "FAILED:")
     assert key in failed
     assert why in failed
-    findings = json.loads((project.path / "run.json").read_text())["findings"]
+    findings = project.told()["findings"]
     assert [f["code"] for f in findings] == ["not-measured"]
     if kind == "module":
         lenient = project.run_here("--bandwidth-baseline=b.yaml")
@@ -359,7 +358,7 @@ def test_the_command_that_is_told_removes_those_that_are_gone(project, monkeypat
     (line,) = told(result, "1 entry has no test any more")
     remedy = "pytest-bandwidth baseline prune b.yaml 'test_gone.py::test_it[1 @ 2]'"
     assert line == f"1 entry has no test any more; to remove: {remedy}"
-    document = json.loads((project.path / "run.json").read_text())
+    document = project.told()
     assert {"code": "absent", "text": line} in document["findings"]
     assert {finding["code"] for finding in document["findings"]} == {"absent", "not-measured"}
     monkeypatch.chdir(project.path)

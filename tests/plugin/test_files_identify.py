@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from repositories import committed
+from user_project import INI_OF_COMMITS
 
 FILES = {
     "mypkg/__init__.py": "",
@@ -62,20 +63,18 @@ def test_kernel(bandwidth, name):
     "tests/two.cu": "step\nstep\n",
     "tests/deep/common.cuh": "",
     "README.md": "Say it.\n",
-    "pytest.ini": "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\nbandwidth_runs = 1\n",
+    "pytest.ini": f"{INI_OF_COMMITS}bandwidth_runs = 1\n",
 }
 TENSORS = {"test_method", "test_closure"}
 KERNELS = {"test_kernel[one]", "test_kernel[two]"}
 
 
 @pytest.fixture
-def repo(slept, monkeypatch):
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p xdist -p no:unraisableexception")
+def repo(to_commit):
     for name, text in FILES.items():
-        slept.file(name, text)
-    committed(slept.path)
-    return slept
+        to_commit.file(name, text)
+    committed(to_commit.path)
+    return to_commit
 
 
 def rows(project, *args):
@@ -115,7 +114,9 @@ def test_an_edit_changes_those_tests_that_read_the_file(repo, tmp_path_factory):
     for path in repo.path.rglob("*"):
         if ".git" not in path.parts:
             os.utime(path, (10**9, 10**9))
-    assert unchanged(rows(repo, *same, "-n", "2", "tests/test_compiled.py", "tests/test_tensors.py")) == set(found)
+    assert unchanged(rows(repo, *same, "-pxdist", "-n2", "tests/test_compiled.py", "tests/test_tensors.py")) == set(
+        found
+    )
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "folder"
     shutil.copytree(repo.path, elsewhere)
     given = ("-obandwidth_settle=never", "-kclosure or two", f"--bandwidth-json={elsewhere}/run.json")

@@ -89,7 +89,7 @@ def test_labels_values_setup_and_a_shipped_kernel_on_the_host(project):
     project.file("test_all.py", TESTS)
     result = project.run_here("--bandwidth-json=run.json")
     result.assert_outcomes(passed=4)
-    rows = json.loads((project.path / "run.json").read_text())["results"]
+    rows = project.told()["results"]
     assert [row["key"].partition("::test_")[2] for row in rows] == [
         "labels @ back",
         "labels @ there",

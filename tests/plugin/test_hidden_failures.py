@@ -1,7 +1,5 @@
 """What a test, a conftest.py or a plugin does to a failure: the run fails, and says what it failed by."""
 
-import json
-
 import pytest
 
 pytestmark = [pytest.mark.in_process, pytest.mark.slow]
@@ -69,7 +67,7 @@ def test_a_hidden_failure_fails_the_run(slept, monkeypatch, kind):
     told = [line for line in result.outlines if line.startswith(f"FAILED: {WHY}")]
     assert len(told) == (not reported)
     if not reported:
-        document = json.loads((slept.path / "run.json").read_text())
+        document = slept.told()
         assert [f["text"] for f in document["findings"] if f["code"] == "failure-hidden"] == [told[0][8:]]
 
 
@@ -128,7 +126,7 @@ def test_an_expected_failure_is_none(slept, kind):
     assert result.ret == 0
     result.assert_outcomes(xfailed=1)
     assert "REGRESSED" in result.stdout.str()
-    (row,) = json.loads((slept.path / "run.json").read_text())["results"]
+    (row,) = slept.told()["results"]
     assert row["status"] == "REGRESSED"
     assert row["xfail"].startswith("known")
 

@@ -1,7 +1,5 @@
 """The plugin's own hooks, implemented in a conftest.py."""
 
-import json
-
 import pytest
 from command_runner import LINK
 from hook_examples import example_of
@@ -84,7 +82,7 @@ def test_hooks_that_go_wrong_cost_no_result(project, document, said):
     )
     result.stdout.fnmatch_lines(["1 measured: *", *written, *(f"ERROR: {why}" for why in whys)])
     assert result.ret == 4
-    assert json.loads((project.path / "run.json").read_text())["results"]
+    assert project.told()["results"]
 
 
 REPORTERS = """
@@ -204,7 +202,7 @@ def test_the_examples_of_column_format_and_reporter_run(project):
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["* 1,234*", "wrote team.txt", "wrote *lowest-device.txt"])
     assert (project.path / "team.txt").read_text().startswith("Slowest first\n- test_copy.py::test_copy: ")
-    assert json.loads((project.path / "run.json").read_text())["results"][0]["tags"] == {"rows": 1234, "width": 0.5}
+    assert project.told()["results"][0]["tags"] == {"rows": 1234, "width": 0.5}
 
 
 NO_TEXT = """

@@ -43,17 +43,13 @@ def commit(repo, message):
 
 
 @pytest.fixture
-def repo(slept, monkeypatch):
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
+def repo(to_commit, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
-    slept.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
-    slept.file("kern.py", COMMITTED)
-    slept.file("test_old.py", "import kern\n" + TEST.format(name="all", labels=LABELS))
-    git(slept.path, "init", "-q")
-    commit(slept, "one")
-    slept.inside = True  # the pairs are processes all the same
-    return slept
+    to_commit.file("kern.py", COMMITTED)
+    to_commit.file("test_old.py", "import kern\n" + TEST.format(name="all", labels=LABELS))
+    commit(to_commit, "one")
+    to_commit.inside = True  # the pairs are processes all the same
+    return to_commit
 
 
 def head(repo):

@@ -1,7 +1,5 @@
 """A bandwidth test that fails before it is judged is in the run's document, and the report is not green."""
 
-import json
-
 import pytest
 
 from pytest_bandwidth.outcomes.run_findings import FAILED, UNJUDGED
@@ -61,7 +59,7 @@ def test_a_run_of_nothing_but_failures_without_a_verdict_is_told(project):
     result = project.run(*files, *update)
     result.assert_outcomes(failed=2, errors=1)
     result.stdout.fnmatch_lines(["*= memory bandwidth =*", "0 measured", "wrote run.json", "wrote run.html"])
-    run = read_document(json.loads((project.path / "run.json").read_text()))
+    run = read_document(project.told())
     assert [note.code for note in run.findings] == [UNJUDGED, UNJUDGED, FAILED]
     summary = summary_of_run(run)
     assert (summary.sentence, summary.severity) == ("2 tests failed before being judged", "bad")

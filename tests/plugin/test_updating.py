@@ -1,6 +1,5 @@
 """--bandwidth-update and its relatives."""
 
-import json
 import platform
 
 import numpy
@@ -100,7 +99,7 @@ def test_fresh_processes_of_a_suspect_never_enter(slept, monkeypatch):
     monkeypatch.setenv("SLOW", "0.02")
     result = slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-json=run.json")
     result.assert_outcomes(passed=2)
-    rows = {row["key"]: row for row in json.loads((slept.path / "run.json").read_text())["results"]}
+    rows = {row["key"]: row for row in slept.told()["results"]}
     assert rows["test_known.py::test_known"]["verdict"]["confirmations"]
     entries = baseline_files.load(slept.path / "b.yaml").entries
     assert entries["test_known.py::test_known"] == known["test_known.py::test_known"]
@@ -145,7 +144,7 @@ def test_what_fails_also_late_and_an_id_with_an_address_never_enter(project):
     said = "*not saved, since the id holds an object's address (at 0x*test_k.py::test_address[[]<object*"
     ran.stdout.fnmatch_lines([said])
     assert list(baseline_files.load(project.path / "b.yaml").entries) == ["test_k.py::test_fine"]
-    document = json.loads((project.path / "run.json").read_text())
+    document = project.told()
     row = next(row for row in document["results"] if row["nodeid"] == "test_k.py::test_breaks")
     assert (row["status"], row["reason_code"], row["reason"]) == (
         "UNDECIDED",
@@ -175,7 +174,7 @@ def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):
     result = project.run_here("--bandwidth-baseline=taken/b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(["*1 measured: 1 UNDECIDED*", "ERROR: the baseline was not updated: *b.yaml*"])
-    document = json.loads((project.path / "run.json").read_text())
+    document = project.told()
     assert [row["reason_code"] for row in document["results"]] == ["not-written"]
     assert [finding["code"] for finding in document["findings"]] == ["not-updated"]
     summary = summary_of_run(read_document(document))

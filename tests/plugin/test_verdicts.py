@@ -1,6 +1,5 @@
 """Verdicts fail the test that earned them, after new processes agreed."""
 
-import json
 import re
 
 import pytest
@@ -85,7 +84,7 @@ def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
         ]
     )
     assert "Traceback" not in result.stdout.str()
-    (row,) = json.loads((known.path / "run.json").read_text())["results"]
+    (row,) = known.told()["results"]
     assert row["status"] == "REGRESSED"
     assert len(row["fresh"]) >= 2
     assert [seen["gbps"] for seen in row["fresh"]] == row["verdict"]["confirmations"]
@@ -115,7 +114,7 @@ def test_what_is_unchanged_slow_once_or_of_other_bytes(known, monkeypatch):
     once = known.run(*args, "--bandwidth-strict", "--bandwidth-json=run.json")
     once.assert_outcomes(passed=1)
     once.stdout.re_match_lines([r"test_kernel\.py::test_kernel .* OK$", r" +slow once, not reproduced$"])
-    (row,) = json.loads((known.path / "run.json").read_text())["results"]
+    (row,) = known.told()["results"]
     assert (row["status"], row["reason_code"]) == ("OK", "not-reproduced")
     assert re.fullmatch(
         rf"89\.\d % slower here, normal in {COUNTED} re-runs; the old code did not run: .*", row["reason"]
@@ -165,4 +164,28 @@ def test_a_failing_body_is_reported_as_itself_and_not_judged(project):
     result = project.run_here("--bandwidth-json=run.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *assert * < 0*"])
-    assert json.loads((project.path / "run.json").read_text())["results"] == []
+    assert project.told()["results"] == []
+
+
+WARM = {
+    "marked": COPY.replace("def test_copy", "import pytest\n\n@pytest.mark.bandwidth(cold=False)\ndef test_copy"),
+    "said": COPY.replace("writes=b)", "writes=b, cold=False)"),
+}
+
+
+def test_warm_figures_do_not_fit_a_cold_baseline_and_say_that_they_are_warm(project):
+    """By the marker's argument, and by the call's."""
+    update = ("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    for name in WARM:
+        project.file(f"test_{name}.py", COPY)
+    project.run_here(*update).assert_outcomes(passed=2)
+    for name, text in WARM.items():
+        project.file(f"test_{name}.py", text)
+    result = project.run_here("--bandwidth-baseline=b.yaml")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["*MISMATCH: method is clock+warm, was clock", "*measured *moved 524 kB in *, warm: *"] * 2
+    )
+    result.stdout.fnmatch_lines(["NOTE * and 1 more: cold=False: caches are not flushed before its samples*"])
+    project.run_here(*update)
+    project.run_here("--bandwidth-baseline=b.yaml").assert_outcomes(passed=2)

@@ -45,7 +45,7 @@ SMALLEST = {
 THOUGH_BUSY = "-o bandwidth_busy_processors=1000"
 # By ini names: where a script turns the plugin off, its command-line options would be unknown.
 SHORT = f"{THOUGH_BUSY} -o bandwidth_max_time=0.1 -o bandwidth_settle=never"
-# In test_demo.py, test_make.py, test_gpu_session_script.py, browser/test_pictures.py and tests/card; the page is
+# In test_demo.py, test_make.py, test_gpu_scripts.py, browser/test_pictures.py and tests/card; the page is
 # gpu.py's, the arena gate.py's.
 ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_gate.py", "gpu_page.py"}
 ELSEWHERE |= {"gpu_session.py", "pictures.py"}

@@ -172,12 +172,9 @@ def contract(folder):
     found["csv"] = next(csv.reader((folder / "host.csv").read_text(encoding="utf-8").splitlines()))
     found["baseline"] = baseline_of(folder / "host.yaml")
 
-    slow = (folder / "host.yaml").read_text(encoding="utf-8")
-    (folder / "wrong.yaml").write_text("schema: 7\n" + slow, encoding="utf-8")
-    (folder / "unreachable.yaml").write_text(
-        re.sub(r"device: .*\n(?:  .*\n)*", "", "schema: 2\ntests:\n  test_host.py::test_copy: {bandwidth: 1 TB/s}\n"),
-        encoding="utf-8",
-    )
+    (folder / "wrong.yaml").write_text("schema: 7\n" + (folder / "host.yaml").read_text("utf-8"), encoding="utf-8")
+    unreachable = "schema: 2\ntests:\n  test_host.py::test_copy: {bandwidth: 1 TB/s}\n"
+    (folder / "unreachable.yaml").write_text(unreachable, encoding="utf-8")
     copy = ("--bandwidth-device=cpu", "test_host.py::test_copy", *QUICK, "-o", "bandwidth_confirm=0")
     found["exit"] = {
         "measured": first.returncode,

@@ -13,28 +13,6 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable
 IN_BLOCKS = [command for block in BLOCKS if block.kind == "console" for command in commands(block.text)]
 DOCUMENTED = {command for command in (*commands_in_text(), *IN_BLOCKS) if command.startswith("make ")}
 RUN_HERE = {
-    "make bench",
-    "make coverage",
-    "make dist",
-    "make fleet",
-    "make frameworks",
-    "make gpu WHEELS=build/gpu-wheels",
-    "make gpu-first",
-    "make gpu-selftest",
-    "make gpu-suite",
-    "make gpu-wheels",
-    "make lint",
-    "make lock",
-    "make lowest",
-    "make test",
-    "make test BESIDE=steady",
-    "make test COVERAGE=1",
-    "make test PYTEST_ARGS=tests/domain",
-    "make test-slow",
-    "make test-slow COVERAGE=1",
-    "make trackers",
-}
-RUN_HERE = {
     "make clean",
     "make demo",  # by test_demo.py: it measures
     "make docs",  # by test_docs.py

@@ -1,7 +1,5 @@
 """A test that writes beyond the ends of its arrays fails, whatever it measured."""
 
-import json
-
 import pytest
 
 pytestmark = [pytest.mark.in_process, pytest.mark.usefixtures("inside")]
@@ -61,7 +59,7 @@ def run(project):
 def test_what_it_measured_is_a_mismatch_and_the_failure_names_the_array_and_the_place(run):
     result = run.run("--bandwidth-json=run.json")
     result.assert_outcomes(passed=2, failed=4)
-    rows = json.loads((run.path / "run.json").read_text(encoding="utf-8"))["results"]
+    rows = run.told()["results"]
     results = {row["key"].partition("::")[2]: row for row in rows}
     assert {key: row["reason_code"] for key, row in results.items()} == {
         "test_well": "no-baseline",

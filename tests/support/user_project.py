@@ -25,6 +25,8 @@ from pytest_bandwidth.options.settings import Settings
 # Before each sample four times the cache is read, which takes longer than all the rest of a small measurement.
 SMALL_CACHE = 1 << 20
 QUICK = ("--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
+# What commits of a project need: its own modules, and verdicts on a busy machine.
+INI_OF_COMMITS = "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n"
 COPY = """
 import numpy as np
 
@@ -82,6 +84,10 @@ class Project:
     def document(self, *args: str, quick: bool = True) -> dict:
         """Return the JSON document of one more run."""
         self.run("--bandwidth-json=run.json", *args, quick=quick)
+        return self.told()
+
+    def told(self) -> dict:
+        """Return the JSON document of the run that wrote run.json last."""
         return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
 
 
@@ -132,6 +138,21 @@ def slept(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: p
     monkeypatch.setattr("pytest_bandwidth.judging.pairs.Looks.after", property(lambda _: virtual_time.AFTER))
     monkeypatch.setattr("pytest_bandwidth.judging.decide._FEWEST_UNALIKE", virtual_time.FEWEST_UNALIKE)
     return project
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load no plugins that take no part: they would cost time in every process."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
+
+
+@pytest.fixture
+def to_commit(slept: Project, alone: None) -> Project:
+    """Return a project of virtual time that is to be committed: all its processes run its modules and ours alone."""
+    del alone
+    slept.file("pytest.ini", INI_OF_COMMITS)
+    return slept
 
 
 def bandwidth_on(device: str, folder: Path) -> Bandwidth:

@@ -1,7 +1,5 @@
 """What the traffic device counted in a test whose body failed is judged and shown; nothing of it is written."""
 
-import json
-
 import pytest
 
 pytest.importorskip("cuda.bindings", reason="counting needs the extra traffic")
@@ -36,7 +34,7 @@ def test_a_regression_is_shown_with_the_bodys_own_failure(project):
     result = project.run_here(*TRAFFIC, "--bandwidth-json=run.json", quick=False)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*AssertionError: wrong numbers*", "*bandwidth verdict*", "*sectors*"])
-    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    (row,) = project.told()["results"]
     assert row["status"] == "REGRESSED"
     assert project.run_here(*TRAFFIC, "--bandwidth-update", quick=False).ret == 1
     assert (project.path / "b.yaml").read_text() == written

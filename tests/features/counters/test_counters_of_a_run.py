@@ -81,7 +81,7 @@ def gpu(project, monkeypatch, tmp_path_factory):
 
 def rows_of(project, *args):
     result = project.run("--bandwidth-json=run.json", *ON, *args)
-    return result, json.loads((project.path / "run.json").read_text())["results"]
+    return result, project.told()["results"]
 
 
 def row_of(project, *args):

@@ -221,7 +221,7 @@ def test_a_run_writes_what_failed_and_where(project):
         ("kernelerror", "kernels/broken.cu:4"),
         ("kernelfault", "kernels/scale.cu:4"),
     ]
-    assert render_sarif(json.loads((project.path / "run.json").read_text(encoding="utf-8"))) == written
+    assert render_sarif(project.told()) == written
     project.run(*given, "--bandwidth-sarif=run.sarif")  # its own file may be overwritten
     shutil.copy(project.path / "run.json", project.path / "foreign.sarif")
     assert re.search(r"bandwidth-sarif.*did not write", str(project.run("--bandwidth-sarif=foreign.sarif").errlines))

@@ -1,22 +1,33 @@
-"""benchmarks/gpu.py: the page that it makes of documents, and that it writes nothing where there is no GPU."""
+"""benchmarks/gpu.py and gpu_session.py: the page of documents; parts that go on after a red step and end in time."""
 
 import importlib
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from documented import ROOT
 from gpu_model import skip_beside_a_gpu
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def beside_it():
+    """As Python does for a script."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield
 
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPT.parent)  # as Python does for a script
-        yield importlib.import_module("gpu")
+    return importlib.import_module("gpu")
+
+
+@pytest.fixture(scope="module")
+def session():
+    return importlib.import_module("gpu_session")
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +124,52 @@ def test_a_failed_suite_and_a_failed_selftest_fail_and_the_page_says_so(run, cap
 
 def test_without_a_gpu_nothing_is_written(tmp_path):
     skip_beside_a_gpu()
-    command = [sys.executable, str(SCRIPT), "--baselines", str(tmp_path / "b"), "--docs", str(tmp_path / "d")]
+    command = [
+        sys.executable,
+        str(BENCHMARKS / "gpu.py"),
+        "--baselines",
+        str(tmp_path / "b"),
+        "--docs",
+        str(tmp_path / "d"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "nothing written" in done.stderr
     assert "driver" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def python(session, name, code):
+    return session.Step(name, (sys.executable, "-c", code))
+
+
+def test_a_red_step_ends_nothing_and_everything_is_left(session, monkeypatch, tmp_path, capsys):
+    steps = [python(session, "red", "print('said'); raise SystemExit(3)"), python(session, "green", "print('after')")]
+    monkeypatch.setattr(session, "steps_of", lambda *_: steps)
+    assert session.run_parts(["first"], session.Plan("cuda:0", tmp_path / "out")) == 1
+    assert (tmp_path / "out" / "red.log").read_text() == "said\n"
+    assert (tmp_path / "out" / "green.log").read_text() == "after\n"
+    red, green = (tmp_path / "out" / "summary.txt").read_text().splitlines()
+    assert red.endswith("exit status 3")
+    assert green.endswith("fine")
+    assert "    after" in capsys.readouterr().out
+
+
+def test_a_part_ends_in_time_with_what_its_step_started(session, monkeypatch, tmp_path):
+    endless = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    steps = [python(session, "endless", endless), python(session, "next", "")]
+    monkeypatch.setattr(session, "steps_of", lambda *_: steps)
+    assert session.run_parts(["first"], session.Plan("cuda:0", tmp_path, part_seconds=1.0)) == 1
+    ended, left_out = (tmp_path / "summary.txt").read_text().splitlines()
+    assert ended.endswith("the part's time was over")
+    assert "not begun" in left_out
+
+
+def test_the_first_part_runs_every_test_of_tests_gpu_once(session, tmp_path):
+    steps = {step.name: step.command for step in session.steps_of("first", session.Plan("cuda:0", tmp_path))}
+    first = [f"test_gpu_{what}" for what in ("hold", "cache", "clocks", "probes")]
+    assert list(steps) == [*first, "test_gpu_others", "quick-suite"]
+    assert all((ROOT / "tests" / "gpu" / f"{name}.py").is_file() for name in first)
+    ignored = {word.partition("=")[2] for word in steps["test_gpu_others"] if word.startswith("--ignore")}
+    assert ignored == {f"tests/gpu/{name}.py" for name in first}
+    assert not any(word in ("-x", "--exitfirst") for command in steps.values() for word in command)
