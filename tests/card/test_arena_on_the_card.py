@@ -4,32 +4,12 @@ import json
 
 import pytest
 from card_processes import SMALL
-
-SHAPES = """
-- name: whole
-  args: {y: {shape: 4096, role: out}, x: {shape: 4096, distribution: signed}, n: {value: 4096, dtype: int64}}
-  grid: 16
-  block: 256
-"""
-KERNELS = """
-extern "C" __global__ void twice(float* y, const float* x, long long n) {
-    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 2 * x[i];
-}
-extern "C" __global__ void skips_tail(float* y, const float* x, long long n) {
-    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i < n - 3) y[i] = 2 * x[i];
-}
-"""
+from red_team import lay_out_arena
 
 
 def test_kernels_are_compared_with_a_function(tmp_path, card):
-    (tmp_path / "ref.py").write_text("def run(y, x, n):\n    y[...] = 2 * x\n")
-    (tmp_path / "k.cu").write_text(KERNELS)
-    (tmp_path / "shapes.yaml").write_text(SHAPES)
-    command = ["-m", "pytest_bandwidth.cli", "arena", "ref.py", "k.cu::twice", "k.cu::skips_tail"]
-    given = ["--inputs=shapes.yaml", "--device=cuda", "--max-time=0.05", "--json=-"]
-    done = card.run([*command, *given], SMALL, cwd=tmp_path)
+    given = [*lay_out_arena(tmp_path, 4096), "--device=cuda", "--max-time=0.05"]
+    done = card.run(["-m", "pytest_bandwidth.cli", "arena", *given], SMALL, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     right, wrong = json.loads(done.stdout)["rows"]
     assert (right["correct"], right["honest"]) == (True, True), right

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import stand_in_profilers
 from card_processes import ALONE, TESTS, Card
-from test_baseline_of_another_card import AMPERE
-from test_old_code_on_the_card import AS_FAST, HARMLESS, MORE, judged, source, written
+from test_old_code_on_the_card import AMPERE, AS_FAST, HARMLESS, MORE, judged, source, written
 from test_old_code_on_the_card import TESTS as TESTS_OF_COPIES
 
 USERS = """

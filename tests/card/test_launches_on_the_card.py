@@ -17,25 +17,15 @@ def test_an_address_as_a_number_is_the_same_launch_in_every_process(told: Any) -
     assert None not in told[0]["same"].values()
     assert told[0]["same"]["uint64"] != told[0]["same"]["struct"]
     assert told[0]["written"] == 8.0
+    assert all(told[0][name] for name in ("number", "numbers", "struct's number")), "numbers beside them count"
+    assert told[0]["is memory"] == [True, True, False, False, False], "as the driver tells"
 
 
-def test_the_driver_tells_which_addresses_are_memory(told: Any) -> None:
-    assert told[0]["is memory"] == [True, True, False, False, False]
-
-
-def test_numbers_beside_addresses_still_count(told: Any) -> None:
-    assert all(told[0][name] for name in ("number", "numbers", "struct's number"))
-
-
-def test_the_card_adds_up_what_the_host_does(told: Any) -> None:
+def test_the_card_adds_up_what_the_host_does_and_random_indices_repeat(told: Any) -> None:
     assert told[0]["contents"] == dict.fromkeys(told[0]["contents"], True)
     assert told[0]["on the host"]
     assert told[0]["swapped"]
-
-
-def test_random_indices_repeat_and_empty_ones_are_zero(told: Any) -> None:
-    assert told[0]["random"] == [True, True]
-    assert told[0]["empty"] == 0
+    assert (told[0]["random"], told[0]["empty"]) == ([True, True], 0)
 
 
 def test_functions_of_cupys_are_known_and_kernels_of_ones_own_are_not(told: Any) -> None:

@@ -221,3 +221,18 @@ def test_old_code_that_cannot_run_leaves_it_to_stored_figures(card: Card, folder
         assert re.search(rf"; the old kernel did not run: .*{re.escape(said)}", rows[kernel]["reason"]), kernel
         assert re.search(rf"  the old kernel did not run: .*{re.escape(said)}", rows[kernel]["message"]), kernel
     assert "the launch's arguments changed: their types, sizes or values" in rows[5]["message"]
+
+
+# Of another card than the one that judges.
+AMPERE = {"MODEL": "NVIDIA A100-SXM4-40GB"}
+
+
+def test_changed_kernels_are_judged_on_a_card_that_never_ran_the_old_ones_before(card: Card, tmp_path: Path) -> None:
+    """Without its old PTX one stays undecided."""
+    folder = written(card, tmp_path, **AMPERE)
+    (folder / "copies.cu").write_text(source({1: MORE, 2: MORE}))
+    ptx_file(folder, 2).unlink()
+    rows, shown = judged(card, folder, {1: SLOWER, 2: ("UNDECIDED", "code-alone")}, "--bandwidth-strict")
+    assert "baseline: base.yaml (of NVIDIA A100-SXM4-40GB: its code alone)" in shown
+    assert "slower than the old code" in rows[1]["reason"]
+    assert "the old kernel did not run: found no " in rows[2]["reason"]

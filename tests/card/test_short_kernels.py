@@ -16,12 +16,10 @@ def floors(shared_card: Card) -> Any:
     return shared_card.told("floors", LAUNCH_NS=LAUNCH_NS, EVENT_STEP_NS=32)
 
 
-def test_an_empty_launch_shows_the_floor(floors: Any) -> None:
+def test_an_empty_launch_shows_the_floor_and_launches_in_a_graph_share_the_event(floors: Any) -> None:
     assert floors["first"]["floor_seconds"] == pytest.approx(FLOOR, rel=0.01)
     assert floors["first"]["seconds"] > 2 * FLOOR
-
-
-def test_launches_in_a_graph_share_the_event(floors: Any) -> None:
+    assert floors["first"]["event_step_seconds"] == pytest.approx(32e-9, abs=1e-9)
     launches = floors["graph"]["graph_launches"]
     assert launches > 1
     assert floors["graph"]["floor_seconds"] == pytest.approx((LAUNCH_NS + EVENT_NS / launches) * 1e-9, rel=0.01)
@@ -31,10 +29,6 @@ def test_it_is_found_once_in_a_process_and_is_cheap(floors: Any) -> None:
     """By the card's time, calibration included."""
     assert floors["again"]["floor_seconds"] == floors["first"]["floor_seconds"]
     assert 0 < floors["first"]["took"] - floors["again"]["took"] < 0.05
-
-
-def test_the_step_of_event_times_is_measured(floors: Any) -> None:
-    assert floors["first"]["event_step_seconds"] == pytest.approx(32e-9, abs=1e-9)
 
 
 # Each thread moves one element; the first of them, or none, a second one: work that the card's memory is busy with.

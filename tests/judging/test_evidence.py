@@ -117,14 +117,11 @@ THERE = code_alone(THEIRS)
 SAME = replace(CODE, sass="f" * 32)
 
 
-def test_figures_of_another_device_are_left_out():
+def test_figures_of_another_device_are_left_out_and_the_same_code_is_unchanged_whatever_they_are():
     assert (THERE.device, THERE.code_of, list(THERE.entries)) == (None, "That card", [KEY])
     entry = THERE.entries[KEY]
     assert (entry.gbps, entry.runs, entry.tolerance, entry.bytes_read) == (None, (), 0.03, 5 * 10**8)
     assert entry.code == {"ptx": CODE.ptx, "launch": CODE.launch}, "machine code is of one architecture"
-
-
-def test_the_same_code_is_unchanged_whatever_its_figures():
     found = decided(measured(1.0, code=SAME), THERE, processes())
     assert (found.status, found.rule) == (Status.OK, Rule.CODE_UNCHANGED)
     assert found.numbers.drop is None, "their figures say nothing here"
@@ -136,15 +133,12 @@ def test_changed_code_is_decided_by_the_old_at_the_entrys_tolerance(drop, status
     assert (found.status, found.rule, found.numbers.tolerance) == (status, Rule.PAIRS, 0.03)
 
 
-def test_what_no_old_code_settles_is_undecided_and_takes_no_process():
+def test_what_no_old_code_settles_or_no_entry_has_is_undecided_and_takes_no_process():
     again = processes(10.0, 10.0, 10.0)
     found = decided(measured(10.0, code=EDITED), THERE, OldCode(why="its PTX is too new"), again)
     assert (found.status, found.rule, found.why_not) == (Status.UNDECIDED, Rule.CODE_ALONE, ("its PTX is too new",))
     assert found.facts == {"code_of": "That card"}
     assert again.rows == []
-
-
-def test_an_entry_that_the_other_device_lacks_says_so():
     found = decided(measured(90.0, code=SAME), replace(THERE, entries={}))
     assert (found.status, found.rule) == (Status.UNDECIDED, Rule.NO_ENTRY)
     assert found.facts["code_of"] == "That card"

@@ -45,7 +45,7 @@ def test_bounds_are_students_shared_by_three_looks():
     assert seen.high == pytest.approx(0.025 + t_quantile(1 - 0.01 / 3, 3) * error)
 
 
-def test_the_narrowest_of_plain_and_trimmed_means_is_taken():
+def test_a_mean_leaves_out_what_is_far_off_where_that_narrows_its_interval():
     quiet = [0.03 + 0.001 * (-1) ** number for number in range(12)]
     # Degrees of freedom: one less than the drops that are kept.
     assert interval_of(quiet).degrees == 12 - 1
@@ -53,9 +53,6 @@ def test_the_narrowest_of_plain_and_trimmed_means_is_taken():
     assert interval_of([*quiet[:-2], 0.25, 0.27]).degrees == 8 - 1
     # Of fewer than six none is left out, whatever it is.
     assert interval_of([0.03, 0.03, 0.03, 0.031, 0.25]).degrees == 5 - 1
-
-
-def test_the_error_of_a_trimmed_mean():
     # By hand: 2, 3, 5 and 6 are left of six, the ends moved to 2 and 6: a variance of 18/5 = 3.6.
     seen = interval_of([5.0, 90.0, 2.0, 6.0, 3.0, -70.0])
     assert (seen.mean, seen.degrees) == (4.0, 3)

@@ -31,15 +31,9 @@ def test_spread_pools_the_prior_with_what_the_runs_show():
     assert known.spread == pytest.approx(math.sqrt((5 * 0.01**2 + 2 * variance) / 7))
     assert (known.degrees, known.runs) == (7, 3)
     assert known.value == pytest.approx(1.0)
-
-
-def test_the_prior_of_an_entry_alone():
     assert reference(1.0).spread == prior_spread("relative", on_host=True) == 0.01
     assert prior_spread("gbps", on_host=True) == 0.03
     assert prior_spread("gbps", on_host=False) == 0.01
-
-
-def test_a_hand_written_entry_is_exact_and_its_noise_assumed():
     known = reference_of(Entry("t", gbps=100.0), "gbps", on_host=True)
     assert known is not None
     assert (known.runs, known.degrees, known.spread) == (0, 5, 0.03)
@@ -76,16 +70,13 @@ def runs_of(*pairs):
     return Entry("t", runs=tuple(Run(gbps=gbps, probe_gbps=probe) for gbps, probe in pairs))
 
 
-def test_the_figure_that_repeats_better_over_five_runs():
+def test_the_figure_that_repeats_better_over_five_runs_and_no_fewer():
     # The probe goes from 49 to 72 and back; one kernel follows, the other does not.
     probes = (49.0, 72.0, 49.5, 71.0, 49.2)
     waits = runs_of(*((p * 0.9, p) for p in probes))
     computes = runs_of(*((30.0, p) for p in probes))
     assert steadier_of_runs("relative", waits, on_host=True) == "relative"
     assert steadier_of_runs("relative", computes, on_host=True) == "gbps"
-
-
-def test_under_five_runs_or_once_on_gbps_the_spread_decides_nothing():
     few = runs_of((30.0, 49.0), (30.0, 72.0), (30.0, 49.0), (30.0, 72.0))
     steady = runs_of(*((p * 0.2, p) for p in (49.0, 72.0, 49.5, 71.0, 49.2)))
     assert steadier_of_runs("relative", few, on_host=True) == "relative"

@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from filelock import FileLock, Timeout
@@ -56,9 +57,17 @@ def refused(holder, lock=None, match=r"measured by process {pid} .*bandwidth_loc
         pass
 
 
-def test_a_second_process_waits_and_names_the_holder(other_process):
+def test_a_second_process_waits_and_names_the_holder_unless_that_is_its_parent(other_process, tmp_path, monkeypatch):
     refused(other_process, match=f"measured by process {{pid}} {SAID}.*bandwidth_lock_timeout")
     assert "hunter2" not in "".join(file.read_text() for file in lock_folder().iterdir())
+    with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-2"), 0.3).held():
+        pass
+    with DeviceLock(DEVICE, 0.3, held_by_parent=True).held():
+        pass
+    assert other_process.poll() is None
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    refused(other_process)
 
 
 def test_who_waits_is_told_the_holder_at_once_and_once_more_after_a_while(other_process, monkeypatch):
@@ -73,12 +82,17 @@ def test_who_waits_is_told_the_holder_at_once_and_once_more_after_a_while(other_
         assert (told, noted) == expected
 
 
-def test_nobody_is_told_where_nobody_waits():
+def test_nobody_is_told_where_nobody_waits_and_it_can_be_taken_again_inside_itself():
     told = []
     lock = DeviceLock(DEVICE, 0.3)
     with lock.held(told.append, told.append), lock.held(told.append, told.append):
         pass
     assert told == []
+    lock = DeviceLock(DEVICE, 0.3)
+    with pytest.raises(ZeroDivisionError), lock.held(), lock.held():
+        raise ZeroDivisionError
+    with DeviceLock(DEVICE, 0.3).held():
+        pass
 
 
 def test_a_dead_holder_holds_nothing(other_process):
@@ -87,49 +101,35 @@ def test_a_dead_holder_holds_nothing(other_process):
         pass
 
 
-def test_another_device_is_free_and_a_child_relies_on_its_parents_lock(other_process):
-    with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-2"), 0.3).held():
-        pass
-    with DeviceLock(DEVICE, 0.3, held_by_parent=True).held():
-        pass
-    assert other_process.poll() is None
-
-
-def test_it_can_be_taken_again_inside_itself_and_is_free_afterwards_though_the_measurement_fails():
-    lock = DeviceLock(DEVICE, 0.3)
-    with pytest.raises(ZeroDivisionError), lock.held(), lock.held():
-        raise ZeroDivisionError
-    with DeviceLock(DEVICE, 0.3).held():
-        pass
-
-
-def test_who_waits_comes_before_who_had_it():
-    lock = DeviceLock(DEVICE, 0.3)
-    with lock.held():
-        waiter = started()
-        wait_until_in_line()
+@contextmanager
+def in_line():
+    """Another process, which waits for the device that is held."""
+    waiter = started()
     try:
-        refused(waiter, lock)
+        wait_until_in_line()
+        yield waiter
     finally:
         waiter.kill()
         waiter.communicate()
 
 
+def test_who_waits_comes_before_who_had_it():
+    lock = DeviceLock(DEVICE, 0.3)
+    with ExitStack() as ends:
+        with lock.held():
+            waiter = ends.enter_context(in_line())
+        refused(waiter, lock)
+
+
 def test_it_is_held_and_named_until_the_outer_hold_ends_though_another_process_waits():
     lock = DeviceLock(DEVICE, 0.3)
-    with lock.held():
-        waiter = started()
-        try:
-            wait_until_in_line()
-            for _ in range(2):
-                with lock.held():
-                    pass
-                (holder,) = lock_folder().glob("*.holder")
-                assert f'"pid": {os.getpid()}' in holder.read_text()
-                assert waiter.poll() is None
-        finally:
-            waiter.kill()
-            waiter.communicate()
+    with lock.held(), in_line() as waiter:
+        for _ in range(2):
+            with lock.held():
+                pass
+            (holder,) = lock_folder().glob("*.holder")
+            assert f'"pid": {os.getpid()}' in holder.read_text()
+            assert waiter.poll() is None
 
 
 def wait_until_in_line():
@@ -198,9 +198,3 @@ def test_another_users_folder_is_refused(tmp_path, monkeypatch):
     os.chown(folder, 54321, -1)
     with pytest.raises(DeviceUnavailable, match="found one of the user 54321"):
         lock_folder()
-
-
-def test_processes_with_and_without_a_run_time_folder_share_one_lock(other_process, tmp_path, monkeypatch):
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    refused(other_process)

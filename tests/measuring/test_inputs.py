@@ -47,12 +47,10 @@ def test_other_indices_are_other_inputs_and_floats_are_none(gathers):
     assert not other.is_same(first, by="sass")
 
 
-def test_undeclared_arrays_count(gathers):
+def test_arrays_count_that_are_undeclared_or_of_a_closure(gathers):
     first, other = (gathers.code(index, reads="64 KiB") for index in (np.arange(N), np.arange(N)[::-1].copy()))
     assert first.inputs != other.inputs
 
-
-def test_arrays_of_a_closure_count(gathers):
     def made(index):
         x, out = gathers.x, gathers.out
         return lambda: np.take(x, index, out=out)
@@ -62,7 +60,7 @@ def test_arrays_of_a_closure_count(gathers):
     assert first.function == other.function
 
 
-def test_an_array_that_is_only_written_does_not_count(bandwidth):
+def test_an_array_that_is_only_written_does_not_count_nor_floats(bandwidth, monkeypatch):
     out = np.zeros(N, int)
     codes = [
         bandwidth(lambda: out.fill(3), writes=out, label=f"{n}", setup=lambda n=n: out.fill(n)).code for n in (1, 2)
@@ -73,6 +71,9 @@ def test_an_array_that_is_only_written_does_not_count(bandwidth):
         for n in (1, 2)
     ]
     assert view[0].inputs != view[1].inputs
+    monkeypatch.setattr("pytest_bandwidth.devices.contents.host_contents", None)
+    x = np.ones(N)
+    assert bandwidth(np.sum, x, reads=x).code.inputs is None
 
 
 def test_contents_are_those_before_the_first_run_and_after_set_up(bandwidth):
@@ -137,9 +138,3 @@ def test_opaque_fields_and_parameters_of_a_launch(tmp_path, monkeypatch):
     assert code(1, opaque=1).launch == code(3, opaque="seed").launch
     with pytest.raises(UsageError, match=r"0 to 2, or names of parameters or fields \(x, seed, n\)"):
         code(1, opaque="sed")
-
-
-def test_nothing_is_hashed_where_no_array_holds_whole_numbers(bandwidth, monkeypatch):
-    monkeypatch.setattr("pytest_bandwidth.devices.contents.host_contents", None)
-    x = np.ones(N)
-    assert bandwidth(np.sum, x, reads=x).code.inputs is None

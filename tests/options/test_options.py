@@ -32,11 +32,8 @@ def test_an_error_that_ends_a_run_is_made_in_one_place_which_links_to_the_docume
     assert two.args == ("b.yaml:1: one", f"b.yaml:2: two (help: {help_link('baselineerror')})")
 
 
-def test_options_of_features_are_among_all():
+def test_options_of_features_are_among_all_and_the_marker_describes_its_arguments():
     assert set(declared(hooks())) > {"baseline", "history"}
-
-
-def test_the_marker_describes_all_of_its_arguments():
     assert all(f" {field.name}: " in marker_help() for field in fields(MarkerOptions))
 
 

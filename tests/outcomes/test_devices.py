@@ -32,14 +32,11 @@ def test_an_outlier_is_further_off_than_the_tolerance(devices):
     assert found(fleet(*alike, 1 / 0.95 * (1 + STEP))) == [None] * (devices - 1) + [OUTLIER]
 
 
-def test_devices_that_agree_by_chance_do_not_make_noise_an_outlier():
+def test_noise_of_a_device_or_among_devices_is_no_outlier():
     floor = t_quantile(0.999, 7) * 0.03
     assert math.exp(-floor) < 0.95, "on a host noise explains more than the tolerance"
     assert found(fleet(1.0, 1.0, math.exp(-floor * (1 - STEP))), prior=0.03) == [None] * 3
     assert found(fleet(1.0, 1.0, math.exp(-floor * (1 + STEP))), prior=0.03) == [None, None, OUTLIER]
-
-
-def test_what_the_spread_among_the_devices_explains_is_no_outlier():
     # Distances from the median 0.04, 0.04, 0, 0.04 and the last one's: their median is 0.04.
     spread = [math.exp(x) for x in (-0.04, 0.04, 0.0, 0.04)]
     bound = t_quantile(0.999, 9) * NORMAL_MAD * 0.04
@@ -47,12 +44,9 @@ def test_what_the_spread_among_the_devices_explains_is_no_outlier():
     assert found(fleet(*spread, math.exp(-bound * (1 + STEP)))) == [None] * 4 + [OUTLIER]
 
 
-def test_two_outliers_of_five_do_not_hide_each_other_and_half_of_four_are_none():
+def test_an_outlier_is_off_in_most_tests_and_is_not_hidden_by_another():
     assert found(fleet(1.0, 1.0, 1.0, 0.5, 0.5)) == [None, None, None, OUTLIER, OUTLIER]
     assert found(fleet(1.0, 1.0, 0.5, 0.5)) == [None] * 4
-
-
-def test_a_kernel_that_is_slow_on_one_device_makes_no_outlier_of_it():
     members = fleet(1.0, 1.0, 1.0)
     slow_in_one = Member("d3", {**members[0].gbps, "b": 1.0})
     assert found([*members, slow_in_one]) == [None] * 4

@@ -53,15 +53,12 @@ def test_only_code_that_lost_nothing_says_what_the_device_lost(row, counts):
     assert (loss.most > 0.5) is counts
 
 
-def test_versions_that_differ_in_most_tests_are_named():
+def test_versions_and_facts_of_the_device_that_differ_in_most_tests_are_named():
     then = {"gbps": 100.0, "runs": [{"extra": {"numpy": "2.0"}}, {"extra": {"numpy": "2.1", "driver": "570"}}]}
     here = unchanged(90.0, baseline=then, software={"numpy": "2.2", "driver": "570", "torch": "2.9"})
     alike = replace(here, software={"numpy": "2.1"})
     assert device_loss([here, here, alike], {}).changes == ("numpy 2.1 → 2.2",)
     assert device_loss([here, here, alike, alike], {}).changes == ()
-
-
-def test_the_devices_facts_that_differ_are_named():
     recorded = {"driver_version": "570.1", "power_limit_w": "300.0", "ecc": "on"}
     here = unchanged(90.0, baseline={"gbps": 100.0, "runs": [{"extra": recorded}]})
     facts = {"driver_version": "580.2", "power_limit_w": 250.0, "ecc": "on", "index": 0}

@@ -222,19 +222,6 @@ def test_pdb_is_entered_at_a_verdict(project):
     assert b"(Pdb)" in out
 
 
-def test_markers_and_help_describe_the_options(project):
-    markers = project.run_here("--markers").stdout
-    markers.fnmatch_lines(["@pytest.mark.bandwidth(min_gbps=, *max_dram_ratio=): *tolerance: smallest slowdown*"])
-    assert markers.str().count("min_gbps: floor") == 1
-    text = project.run_here("--help").stdout.str()
-    plain = "baseline device tolerance update strict only skip disable json runs max-time min-samples precision"
-    for option in (*plain.split(), "update-new", "device-tolerance"):
-        assert f"--bandwidth-{option}" in text
-    for name in ("confirm", "pairs", "settle", "commit"):
-        assert f"--bandwidth-{name}" not in text
-        assert f"bandwidth_{name}" in text
-
-
 def test_ini_equivalents(project):
     project.file("test_copy.py", COPY)
     project.file(

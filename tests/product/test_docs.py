@@ -148,15 +148,6 @@ def test_what_the_architecture_names_exists():
     assert [f for f in folders if not (package / f).is_dir() and not (ROOT / f).is_dir()] == []
 
 
-@pytest.mark.slow
-def test_the_test_of_the_cuda_page_runs(pytester):
-    text = (ROOT / "docs" / "cuda.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    pytester.makepyfile(test_cuda=snippet)
-    result = pytester.runpytest_subprocess("--bandwidth-device=cpu", "--bandwidth-max-time=0.2")
-    result.assert_outcomes(passed=1)
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site as `make docs` builds it: warnings are errors."""

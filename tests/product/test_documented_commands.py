@@ -385,7 +385,7 @@ def test_commands_run_in_the_order_of_their_page(page, shell, pytester):
         (pytester.path / name).write_text(text, encoding="utf-8")
     for command in BEFORE.get(page, ()):
         assert shell(command) == 0
-    # Its test takes a gigabyte: tests/product/test_docs.py runs it once.
+    # Its test takes a gigabyte: tests/card/test_documented.py runs it with less.
     kinds = ("console",) if page == "cuda.md" else ("console", "cuda", "python")
     for block in BLOCKS:
         if block.page != page or block.kind not in kinds or block.lacking:

@@ -39,7 +39,7 @@ def test_columns_that_say_nothing_are_left_out_and_counts_have_theirs():
     assert heads(counted) == ["status", "test", "sectors/request", "access"]
 
 
-def test_failures_are_quoted_in_full():
+def test_a_failure_is_quoted_in_full_and_annotated_with_escapes_of_the_toolkit():
     document = run_documents.run_document(run_documents.outcomes(10, failing=1))
     message = next(r["message"] for r in document["results"] if r["message"])
     page = rendered(job_summary(document))
@@ -49,6 +49,12 @@ def test_failures_are_quoted_in_full():
     (pre,) = re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL)
     assert html.unescape(pre).splitlines() == others, "each line as it is, aligned"
     assert page.index("<table>") < page.index("<pre>") < page.index("that passed")
+    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
+    failed = next(r for r in document["results"] if r["message"])
+    failed["message"], failed["file"] = "100 % slower, so\n50 %, a:b", "a,b:c%.py"
+    assert "file=a%2Cb%3Ac%25.py," in annotations(document)
+    assert ",title=100 %25 slower%2C so::" in annotations(document)
+    assert annotations(document).rstrip().endswith("%0A50 %25, a:b")
 
 
 @pytest.mark.parametrize("text", [t for t in HOSTILE if t.strip()], ids=range(len([t for t in HOSTILE if t.strip()])))
@@ -61,18 +67,18 @@ def test_a_hostile_cell_renders_as_its_own_text(text):
     assert html.unescape(cells[0]) == cut.strip()
 
 
-def test_a_hostile_run_gives_no_link_image_or_html():
+def test_a_hostile_or_huge_run_gives_no_link_image_html_or_command_and_stays_under_githubs_limit():
     summary = job_summary(hostile_document())
     page = rendered(summary)
     assert not re.search(r"<(?!/?(?:h2|p|ul|li|pre|table|thead|tbody|tr|th|td|strong|details|summary)\b)[a-z!/]", page)
     assert "<a " not in page
     # GitHub links these wherever they stand: addresses, mentions, references to issues.
     assert not re.search(r"://|www\.|@|(?<!&)#\d|GH-", summary.replace("## ", ""))
-
-
-def test_a_huge_run_stays_under_what_github_takes():
     document = hostile_document(["<b>" * 3000] * 900)
     assert len(job_summary(document).encode()) < 2**20
+    for line in annotations(hostile_document(HOSTILE)).splitlines():
+        assert re.match(r"::(error|warning) file=[^:,]*,(line=\d+,)?title=[^:,]*::", line)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]", annotations(hostile_document(HOSTILE)))
 
 
 def test_every_annotation_is_one_command_on_the_tests_line():
@@ -121,18 +127,3 @@ def test_the_ten_that_github_shows_are_the_worst():
         "sectors",
         *(f"{n} %25" for n in range(20, 16, -1)),
     ]
-
-
-def test_hostile_texts_start_no_command_of_their_own():
-    for line in annotations(hostile_document(HOSTILE)).splitlines():
-        assert re.match(r"::(error|warning) file=[^:,]*,(line=\d+,)?title=[^:,]*::", line)
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]", annotations(hostile_document(HOSTILE)))
-
-
-def test_percent_signs_and_newlines_are_escaped_as_the_toolkit_does():
-    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
-    failed = next(r for r in document["results"] if r["message"])
-    failed["message"], failed["file"] = "100 % slower, so\n50 %, a:b", "a,b:c%.py"
-    assert "file=a%2Cb%3Ac%25.py," in annotations(document)
-    assert ",title=100 %25 slower%2C so::" in annotations(document)
-    assert annotations(document).rstrip().endswith("%0A50 %25, a:b")

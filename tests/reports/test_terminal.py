@@ -162,10 +162,12 @@ def test_what_all_names_share_is_left_out(names, heading, left):
     assert without_common_part(names) == (heading, left)
 
 
-def test_tests_of_one_name_are_told_apart_by_the_shortest_path():
+def test_what_all_or_a_shortest_path_tells_apart_is_left_out():
     nodeids = ["x/a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "x/a/t.py::test_b[c/d]"]
     short = ["a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "t.py::test_b[c/d]"]
     assert shortest_unique(nodeids) == dict(zip(nodeids, short, strict=True))
+    names = ["t[" + "9" * 5000 + "]", "t[1" + "0" * 5000 + "]", "t[007]", "t[x]", "t"]
+    assert sorted(names, key=natural) == ["t", "t[007]", names[0], names[1], "t[x]"]
 
 
 def test_tests_of_one_name_are_told_apart_in_table_and_notes():
@@ -185,11 +187,6 @@ def test_pages_and_summaries_for_github_have_the_same_order():
     page_rows = [row.name for row in table_of(read_document(document)).rows]
     assert page_rows == [f"test_a[n{n}]" for n in (1, 2, 10, 33)]
     assert re.findall(r"#91;n([0-9]+)&", job_summary(document)) == ["1", "2", "10", "33"]
-
-
-def test_numbers_of_any_length_sort():
-    names = ["t[" + "9" * 5000 + "]", "t[1" + "0" * 5000 + "]", "t[007]", "t[x]", "t"]
-    assert sorted(names, key=natural) == ["t", "t[007]", names[0], names[1], "t[x]"]
 
 
 def test_rows_that_are_fine_are_only_counted_where_they_are_many():

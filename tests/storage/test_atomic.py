@@ -138,7 +138,7 @@ def test_a_folder_that_cannot_be_synced_is_no_error_but_for_a_disk_that_fails(tm
     assert (disk.done[-1], os.listdir(tmp_path)) == ("folder", ["a"])
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+def test_pipes_and_devices_are_written_to_and_stay(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -149,6 +149,10 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert list(tmp_path.iterdir()) == [pipe]
+    os.mkfifo(tmp_path / "a.pipe")
+    refuse_foreign("-o", tmp_path / "a.pipe", JSON.file)
+    (tmp_path / "null.txt").symlink_to(os.devnull)
+    refuse_foreign("-o", tmp_path / "null.txt", JSON.file)
 
 
 ROWS = [outcome('tests/test_a.py::test_"a"', 700.0)]
@@ -205,10 +209,3 @@ def test_files_of_others_are_refused(tmp_path, written, kind):
 def test_other_endings_are_refused(tmp_path, form, name):
     with pytest.raises(UsageError, match=f"^-o: found .*{name} with the ending .*, expected "):
         refuse_foreign("-o", tmp_path / name, form)
-
-
-def test_pipes_and_devices_are_written_to(tmp_path):
-    os.mkfifo(tmp_path / "a.pipe")
-    refuse_foreign("-o", tmp_path / "a.pipe", JSON.file)
-    (tmp_path / "null.txt").symlink_to(os.devnull)
-    refuse_foreign("-o", tmp_path / "null.txt", JSON.file)

@@ -34,3 +34,31 @@ def unexpected(folder: Path, printed: str) -> dict[str, str]:
         if found not in codes and not (is_right and found in passes):
             wrong[key] = f"{found}, expected {' or '.join(sorted(codes)) or 'no accusation'}"
     return wrong
+
+
+# Two kernels for `pytest-bandwidth arena`, of which the second leaves a tail out, beside a reference in Python.
+ARENA_KERNELS = """
+extern "C" __global__ void twice(float* y, const float* x, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+extern "C" __global__ void skips_tail(float* y, const float* x, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n - 3) y[i] = 2 * x[i];
+}
+"""
+ARENA_SHAPES = """
+- name: whole
+  args: {{y: {{shape: {n}, role: out}}, x: {{shape: {n}, distribution: signed}}, n: {{value: {n}, dtype: int64}}}}
+  grid: {blocks}
+  block: 256
+"""
+
+
+def lay_out_arena(folder: Path, n: int) -> list[str]:
+    """Write the kernels and their reference; return the arguments of the command that compares them."""
+    (folder / "ref.py").write_text("def run(y, x, n):\n    y[...] = 2 * x\n")
+    (folder / "k.cu").write_text(ARENA_KERNELS)
+    (folder / "shapes.yaml").write_text(ARENA_SHAPES.format(n=n, blocks=n // 256))
+    kernels = [f"{folder / 'k.cu'}::{name}" for name in ("twice", "skips_tail")]
+    return [str(folder / "ref.py"), *kernels, f"--inputs={folder / 'shapes.yaml'}", "--json=-"]

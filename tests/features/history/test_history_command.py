@@ -223,15 +223,6 @@ def test_what_is_missing_is_said_in_one_line(command, folder, monkeypatch, missi
     )
 
 
-def test_nothing_of_the_extra_is_imported_before_it_is_needed():
-    code = (
-        "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.features.history.command; "
-        "print([n for n in ('duckdb', 'ruptures', 'numpy') if n in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 # Rows to count: more than any machine does in the time that a test has.
 ENDLESS = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
 

@@ -4,6 +4,7 @@ import json
 import textwrap
 
 import pytest
+from red_team import lay_out_arena
 
 from pytest_bandwidth.cli.main import main
 
@@ -314,32 +315,9 @@ def test_a_number_is_a_result(tmp_path, monkeypatch):
     assert part["correct"] is False
 
 
-KERNELS = """
-extern "C" __global__ void twice(float* y, const float* x, long long n) {
-    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 2 * x[i];
-}
-extern "C" __global__ void skips_tail(float* y, const float* x, long long n) {
-    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i < n - 3) y[i] = 2 * x[i];
-}
-"""
-SHAPES = """
-- name: whole
-  args: {y: {shape: 1024, role: out}, x: {shape: 1024, distribution: signed}, n: {value: 1024, dtype: int64}}
-  grid: 4
-  block: 256
-"""
-
-
 def test_kernels_are_checked_where_they_are_counted(tmp_path, command):
     pytest.importorskip("pytest_bandwidth.features.traffic.ptx", reason="needs the extra traffic")
-    (tmp_path / "ref.py").write_text("def run(y, x, n):\n    y[...] = 2 * x\n")
-    (tmp_path / "k.cu").write_text(KERNELS)
-    (tmp_path / "shapes.yaml").write_text(SHAPES)
-    kernels = [f"{tmp_path / 'k.cu'}::{name}" for name in ("twice", "skips_tail")]
-    given = (f"--inputs={tmp_path / 'shapes.yaml'}", "--device=traffic", "--json=-")
-    said = command("arena", tmp_path / "ref.py", *kernels, *given)
+    said = command("arena", *lay_out_arena(tmp_path, 1024), "--device=traffic")
     assert said.status == 1
     right, wrong = json.loads(said.out)["rows"]
     assert (right["correct"], right["honest"], right["speed_up"]) == (True, True, None)

@@ -256,14 +256,6 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
     assert facts["modelled floor"] == "Imaginary GPU 8.2 ns"
 
 
-def test_the_table_begins_with_the_largest_loss() -> None:
-    drops = (0.05, 0.3, 0.07)
-    outcomes = zip(run_documents.outcomes(3), drops, strict=True)
-    rows = [replace(one, status="REGRESSED", verdict={**one.verdict, "drop": drop}) for one, drop in outcomes]
-    named = [panel["name"] for panel in page_of(rows).data["panels"]]
-    assert named == [rows[i].key for i in (1, 2, 0)]
-
-
 def test_each_verdict_is_explained(failing: Page) -> None:
     shown = failing.visible()
     reading = shown[shown.index("How to read this", shown.index("Environment")) :]

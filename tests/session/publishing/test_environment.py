@@ -24,15 +24,13 @@ def test_the_commit_is_the_tests_own_where_a_hook_of_another_repository_runs_the
     assert (found["commit"], found["uncommitted_changes"], found["root"]) == (ours, False, ".")
 
 
-def test_the_root_is_told_from_the_top_of_the_repository(tmp_path):
+def test_the_root_and_the_start_are_told_and_outside_a_repository_nothing_of_one(tmp_path):
+    found = describe(tmp_path, 0.0)
+    assert (found["commit"], found["uncommitted_changes"], found["root"]) == (None, None, None)
     commit_in(tmp_path / "ours")
     (tmp_path / "ours/gpu/tests").mkdir(parents=True)
     assert describe(tmp_path / "ours/gpu/tests", 0.0)["root"] == "gpu/tests"
-
-
-def test_outside_a_repository_nothing_is_said_of_one(tmp_path):
-    found = describe(tmp_path, 0.0)
-    assert (found["commit"], found["uncommitted_changes"], found["root"]) == (None, None, None)
+    assert describe(tmp_path, 1_700_000_000.9)["started_at"] == "2023-11-14T22:13:20Z"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,3 @@ def test_where_there_is_no_git_the_commit_is_given(tmp_path, monkeypatch, given,
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert commit_of_run(tmp_path, given) == named
-
-
-def test_a_run_started_when_it_did(tmp_path):
-    assert describe(tmp_path, 1_700_000_000.9)["started_at"] == "2023-11-14T22:13:20Z"

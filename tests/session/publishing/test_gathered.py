@@ -29,10 +29,13 @@ def measured(gbps, status="SAVED", **more):
     return Outcome("t.py::t", "t.py::t", None, status, "", "", gbps=gbps, bytes_read=8, method="events", **more)
 
 
-def test_the_serial_tells_devices_of_one_name_apart():
+def test_the_serial_tells_devices_of_one_name_apart_and_names_show_no_control_characters():
     devices = [device("NVIDIA H200", "GPU-1"), device("NVIDIA H200", "GPU-2"), device("NVIDIA A100", "GPU-3")]
     assert names_of(devices) == ["NVIDIA H200 (GPU-1)", "NVIDIA H200 (GPU-2)", "NVIDIA A100"]
     assert suffixes_of(devices) == ["nvidia-h200-gpu-1", "nvidia-h200-gpu-2", "nvidia-a100"]
+    assert names_of([device("a\x1b[2J", "1")]) == ["a\\x1b[2J"]
+    assert own_file(Path("out/run.json"), "x") == Path("out/run.x.json")
+    assert own_file(Path("run"), "x") == Path("run.x")
 
 
 @pytest.mark.parametrize(
@@ -50,17 +53,11 @@ def test_suffixes_are_unique_and_safe_in_file_names(devices):
     assert all(1 <= len(s) < 70 and s.replace("-", "").isalnum() and s.isascii() for s in suffixes)
 
 
-def test_names_show_no_control_characters_and_files_stand_beside_the_one_that_was_asked_for():
-    assert names_of([device("a\x1b[2J", "1")]) == ["a\\x1b[2J"]
-    assert own_file(Path("out/run.json"), "x") == Path("out/run.x.json")
-    assert own_file(Path("run"), "x") == Path("run.x")
-
-
 def row(key, gbps):
     return Row(Outcome(key, key, None, "OK", "", "", gbps=gbps)).to_plain()
 
 
-def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it():
+def test_the_last_report_of_a_test_on_a_device_counts_and_a_device_of_which_nothing_was_judged_is_told():
     gathered = Gathered()
     gathered.add("gw0", "t", device("a", "1"), [row("t", 1.0), row("u", 1.0)])
     gathered.add("gw1", "t", device("a", "1"), [row("t", 2.0)])
@@ -69,9 +66,6 @@ def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it()
     assert [r.gbps for r in one.outcomes] == [2.0, 1.0]
     assert (one.failed, two.failed) == (frozenset(), {"t"})
     assert [len(run.succeeded) for run in (one, two)] == [2, 0]
-
-
-def test_a_device_of_which_nothing_was_judged_is_told_by_what_failed():
     gathered = Gathered()
     gathered.add("gw0", "t", device("a", "1"), [row("t", 1.0)])
     gathered.add("gw1", "t", device("a", "2"), unjudged="ValueError: no data")

@@ -142,15 +142,12 @@ def ran(gbps: float, code: dict[str, str]):
     return replace(row(gbps), code_identity=code, software={"numpy": "2.0.0"})
 
 
-def test_an_entry_keeps_the_code_that_all_its_processes_ran():
+def test_an_entry_keeps_the_code_of_all_its_processes_and_runs_the_facts_that_explain_a_drop():
     entry = entries_of(GPU, [ran(100.0, CODE)], [[ran(101.0, CODE).to_plain()]], "0123456", NOW, dirty=True)[KEY]
     assert entry.code == CODE
     assert [(run.dirty, dict(run.extra)) for run in entry.runs] == [(True, {"numpy": "2.0.0"})] * 2
     for further in (ran(101.0, OTHER_CODE), row(101.0)):
         assert entries_of(GPU, [ran(100.0, CODE)], [[further.to_plain()]], None, NOW)[KEY].code == {}
-
-
-def test_runs_record_the_facts_that_a_later_drop_may_be_explained_by():
     facts = {"cuda_runtime": "13.2", "power_limit_w": 700.0, "sm_count": 132, "default_sm_clock_mhz": None}
     (run,) = entries_of(replace(GPU, facts=facts), [ran(100.0, CODE)], [], None, NOW)[KEY].runs
     assert run.extra == {"cuda_runtime": "13.2", "power_limit_w": "700.0", "numpy": "2.0.0"}
@@ -169,19 +166,13 @@ def of_device(gpu, *gbps, **fields):
     return Entry("t", **{"judged_on": "relative", "bytes_read": 8, "method": "events", **fields}, runs=runs)
 
 
-def test_runs_are_taken_in_turn():
+def test_runs_of_several_devices_are_taken_in_turn_and_the_newest_kept_are_of_each():
     found = joined([of_device("A", 1.0, 2.0, 3.0), of_device("B", 4.0), of_device("C", 5.0, 6.0)], on_host=False)
     assert [run.gpu + str(int(run.gbps)) for run in found.runs] == ["A1", "B4", "C5", "A2", "C6", "A3"]
-
-
-def test_the_newest_that_are_kept_are_of_every_device():
     of_all = joined([of_device(gpu, *[90.0] * 5) for gpu in "ABCDEFGH"], on_host=False)
     found = merged(None, of_all, 0.05, None)
     older = merged(found, of_all, 0.05, reference_of(found, "relative", on_host=False))
     assert {run.gpu for run in older.runs} == set("ABCDEFGH")
-
-
-def test_the_figure_is_chosen_from_the_runs_of_all():
     steady = [Run(90.0, 100.0 + n, 90.0 / (100.0 + n)) for n in (0, 30, 0, 30, 15)]
     of_devices = [Entry("t", judged_on="relative", runs=(run,)) for run in steady]
     assert joined(of_devices[:1], on_host=False).judged_on == "relative"
