@@ -126,13 +126,18 @@ def test_an_appended_run_changes_its_entry_only(path):
     assert (change.before.gbps, change.after.gbps) == (1701.0, 1702.0)
 
 
-def test_new_entries_go_after_the_last(path):
+def test_new_entries_go_after_the_last_with_the_files_own_line_ends(path):
     path.write_text(BY_HAND)
     baseline_files.update(path, A100, [MEASURED])
     removed, added = changed_lines(BY_HAND, path.read_text())
     assert removed == []
     assert added[0] == "  tests/test_a.py::test_a:"
     assert path.read_text().endswith("  # the end\nzz_footer: kept\n")
+    path.write_bytes(BY_HAND.replace("\n", "\r\n").encode())
+    baseline_files.update(path, A100, [MEASURED])
+    data = path.read_bytes()
+    assert data.count(b"\n") == data.count(b"\r\n")
+    assert MEASURED.key in baseline_files.load(path).entries
 
 
 def test_a_merge_can_leave_entries_alone(path):
@@ -202,14 +207,6 @@ def test_text_that_no_file_may_hold_is_refused(path, text):
         with pytest.raises(UsageError, match=r"found .*, expected visible text"):
             baseline_files.update(path, A100, [entry])
     assert (path.read_bytes(), path.with_name(RUNS).read_bytes()) == (before, lines)
-
-
-def test_windows_line_ends_stay(path):
-    path.write_bytes(BY_HAND.replace("\n", "\r\n").encode())
-    baseline_files.update(path, A100, [MEASURED])
-    data = path.read_bytes()
-    assert data.count(b"\n") == data.count(b"\r\n")
-    assert MEASURED.key in baseline_files.load(path).entries
 
 
 def test_mode_stays_and_a_link_stays_a_link(tmp_path):

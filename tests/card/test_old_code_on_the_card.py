@@ -37,15 +37,12 @@ def test_old_code_takes_turns_and_leaves_no_trace(told: Any, loads: str, old: st
     assert seen["set_up_a_sample"]
 
 
-def test_ptx_that_the_driver_does_not_take_is_one_line_and_costs_nothing(told: Any) -> None:
+def test_code_that_the_driver_does_not_take_is_one_line_and_costs_nothing(told: Any) -> None:
     for loads in told.values():
         assert loads["damaged"].startswith("the driver does not take its PTX (")
         assert loads["none"] == "its PTX holds no kernel, or several"
         assert loads["newer"] == "loaded", "in the driver's version"
         assert loads["after"]
-
-
-def test_machine_code_that_the_driver_does_not_take_is_one_line(told: Any) -> None:
     said = told["machine code"]["spoilt"]
     expected = {
         "cut short": "INVALID_IMAGE",
@@ -58,9 +55,6 @@ def test_machine_code_that_the_driver_does_not_take_is_one_line(told: Any) -> No
     assert said.keys() == expected.keys()
     for case, name in expected.items():
         assert said[case].startswith(f"the driver does not take its machine code (CUDA_ERROR_{name}"), case
-
-
-def test_machine_code_is_not_held_to_what_the_driver_compiles(told: Any) -> None:
     said = told["PTX"]["without machine code"]
     assert said == "CuPy has the driver compile kernels here, and it is machine code of NVRTC's"
 

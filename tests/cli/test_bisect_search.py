@@ -59,16 +59,13 @@ def test_each_commit_of_a_line_is_found_in_as_many_steps_as_halving_takes(histor
         assert steps <= math.ceil(math.log2(19))
 
 
-def test_of_what_cannot_be_judged_beside_the_first_all_is_left(history):
+def test_what_cannot_be_judged_is_left_beside_the_first_and_passed_over_elsewhere(history):
     line = history.line(12)
     steps, left = searched(
         Bisection(history.path, [line[0]], line[-1]), lambda one: None if one in line[4:7] else line.index(one) >= 6
     )
     assert left == line[7:3:-1]
     assert steps <= 8
-
-
-def test_what_cannot_be_judged_elsewhere_is_passed_over(history):
     line = history.line(64)
     broken = line[20:44]
     for first in (5, 19, 50):

@@ -188,15 +188,12 @@ def test_a_hash_means_its_commit_and_no_name(repo):
         assert commit_named(repo, ref) == second
 
 
-def test_a_name_that_looks_like_a_hash_is_no_commit(repo):
+def test_a_name_that_looks_like_a_hash_and_the_hash_of_what_is_no_commit_name_none(repo):
     git(repo, "branch", "defaced")
     for name in ("defaced", "defaced~1"):
         with pytest.raises(UsageError, match="found 0 commits whose hash begins with defaced"):
             commit_named(repo, name)
     assert commit_named(repo, "refs/heads/defaced") == current_commit(repo)
-
-
-def test_the_hash_of_what_is_no_commit_names_none(repo):
     blob = git(repo, "rev-parse", "HEAD:data.bin").strip()
     tag = git(repo, "-c", "user.name=n", "-c", "user.email=e@localhost", "tag", "-am", "t", "t") or "t"
     for one in (blob, git(repo, "rev-parse", f"refs/tags/{tag}").strip()):

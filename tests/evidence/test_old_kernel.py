@@ -210,16 +210,13 @@ def loaded(device):
     return OldCode((lambda: None,), None, lambda: None)
 
 
-def test_refused_machine_code_is_told_and_its_ptx_runs(told):
+def test_refused_machine_code_is_told_and_its_ptx_runs_unless_that_is_the_same(told):
     device = Device(loaded)
     said = beside(device, told, CUBIN).detail["old-kernel"]
     assert device.given == [b"machine code", None]
     assert said["refused"] == "the driver does not take its machine code"
     assert "drop" in said
     assert beside(Device(loaded), told).detail["old-kernel"]["refused"] is None
-
-
-def test_refused_machine_code_of_the_same_ptx_is_trouble(told):
     device = Device(loaded)
     measured = beside(device, told, replace(CUBIN, needs_cubin=True))
     trouble = {"trouble": "the driver does not take its machine code"}

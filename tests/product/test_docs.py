@@ -157,10 +157,15 @@ def site(tmp_path_factory):
     return copy / "docs" / "_build"
 
 
-def test_the_site_has_every_page(site):
+def test_the_site_has_every_page_and_loads_nothing_from_elsewhere(site):
     pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
     index = (site / "index.html").read_text(encoding="utf-8")
     assert [page for page in pages if f'href="{page}.html"' not in index and page != "index"] == []
+    for page in site.glob("*.html"):
+        loaded = re.findall(
+            r"<(?:script|img|link)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text(encoding="utf-8")
+        )
+        assert loaded == [], page.name
 
 
 def test_the_reference_is_the_codes(site):
@@ -191,28 +196,16 @@ def test_every_link_of_a_message_leads_to_a_heading_of_the_site(site):
     assert {link.removeprefix(f"{DOCUMENTATION}/troubleshooting.html#") for link in linked} - ids == set()
 
 
-def test_the_command_lines_page_has_every_command_and_option(site):
+def test_pages_list_every_command_option_column_and_operation(site):
     from pytest_bandwidth.cli.main import commands
+    from pytest_bandwidth.features.history.table import COLUMNS
+    from pytest_bandwidth.suite.operations import OPERATIONS
 
     text = html.unescape(re.sub(r"<[^>]+>", "", (site / "cli.html").read_text(encoding="utf-8")))
     actions = [f"baseline {action}" for action in ("show", "validate", "diff", "prune", "init")]
     assert [name for name in [*commands(), *actions] if f"usage: pytest-bandwidth {name} " not in text] == []
     for option in ("--busy-processors N", "--not-in RUN.json", "--fail-on {regressed,strict}", "--runtime-env FILE"):
         assert option in text
-
-
-def test_pages_list_every_column_and_operation(site):
-    from pytest_bandwidth.features.history.table import COLUMNS
-    from pytest_bandwidth.suite.operations import OPERATIONS
-
     history, kernels = ((site / name).read_text(encoding="utf-8") for name in ("history.html", "kernels.html"))
     assert [column.name for column in COLUMNS if f">{column.name}<" not in history] == []
     assert [o.title for o in OPERATIONS if f"<td><p>{o.name}</p></td>" not in kernels] == []
-
-
-def test_the_site_loads_nothing_from_elsewhere(site):
-    for page in site.glob("*.html"):
-        loaded = re.findall(
-            r"<(?:script|img|link)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text(encoding="utf-8")
-        )
-        assert loaded == [], page.name

@@ -50,7 +50,7 @@ def test_spread_is_the_sd_of_logarithms_between_processes(pages):
     assert row.relative_sd == 0
 
 
-def test_the_page_shows_figures_and_gaps(pages):
+def test_the_page_shows_figures_and_gaps_and_what_dram_moved(pages):
     device = {"name": "NVIDIA X", "memory_gib": 80, "settings": {"ecc": "on"}, "facts": {"driver_version": "580"}}
     documents = [{"results": [result("t[1|2]", 123.456, relative=None, utilization=None)]}] * 2
     comparison = [{"work": "copy", "timed_by": "us", "gbps": 99.94}]
@@ -62,6 +62,17 @@ def test_the_page_shows_figures_and_gaps(pages):
     assert "| copy | us | 99.9 |" in page
     assert "| add | us | – (no sample was left: 3 dropped (a\\|b)) |" in page
     assert "Left out" not in page
+    declared = {"bytes_read": 1000, "bytes_written": 24}
+    said = [{"code": "other", "text": "x"}, {"code": "dram-uncounted", "text": "held by |another|"}]
+    counted = [
+        result("a", 1.0, **declared, detail={"dram": {"bytes_read": 1500, "bytes_written": 36, "ratio": 1.5}}),
+        result("b", 1.0, **declared, findings=said),
+    ]
+    page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted=counted)
+    assert "| a | 1,024 | 1,500 | 36 | 1.500 |" in page
+    assert "| b | 1,024 | held by \\|another\\| | – | – |" in page
+    page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted="no ncu on PATH")
+    assert "Not counted: no ncu on PATH." in page
 
 
 def test_what_was_invalid_in_a_process_is_left_out_and_named(pages):
@@ -76,20 +87,6 @@ def test_what_was_invalid_in_a_process_is_left_out_and_named(pages):
     page = pages.report({"name": "NVIDIA X"}, rows, [], "fine", "cmd", absent, counted="no ncu")
     assert "| b |" not in page
     assert "Left out, since not every process measured it validly: b, c, d." in page
-
-
-def test_what_dram_moved_stands_beside_what_was_declared(pages):
-    declared = {"bytes_read": 1000, "bytes_written": 24}
-    said = [{"code": "other", "text": "x"}, {"code": "dram-uncounted", "text": "held by |another|"}]
-    counted = [
-        result("a", 1.0, **declared, detail={"dram": {"bytes_read": 1500, "bytes_written": 36, "ratio": 1.5}}),
-        result("b", 1.0, **declared, findings=said),
-    ]
-    page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted=counted)
-    assert "| a | 1,024 | 1,500 | 36 | 1.500 |" in page
-    assert "| b | 1,024 | held by \\|another\\| | – | – |" in page
-    page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted="no ncu on PATH")
-    assert "Not counted: no ncu on PATH." in page
 
 
 DESCRIBED = {"name": "NVIDIA X", "comparison": [], "counters": "no ncu on PATH"}

@@ -77,7 +77,7 @@ def requirements_among(words):
     ]
 
 
-def test_what_ci_installs_is_named_by_hash_but_for_what_security_md_names():
+def test_what_ci_installs_is_named_by_hash_but_for_what_security_md_names_and_by_make():
     plain = [re.sub(r"\$\{\{.*?\}\}", "x", line) for line in LINES]
     commands = sorted({found[0] for line in plain if (found := re.search(r"\bmake [a-z].*", line))})
     assert len(commands) > 10
@@ -86,9 +86,6 @@ def test_what_ci_installs_is_named_by_hash_but_for_what_security_md_names():
     told = (ROOT / "SECURITY.md").read_text(encoding="utf-8").partition("\n## CI\n")[2]
     assert re.findall(r"`make (\w+)`", told) == list(WITHOUT_HASHES)
     assert all(name in told for name in ("PyTorch", "Triton", "numba-cuda", "Apache Otava", "uv"))
-
-
-def test_no_job_installs_but_by_make():
     assert [line for line in LINES if re.search(r"\b(?:pip|pipx|uv) ", line)] == []
 
 

@@ -52,11 +52,6 @@ def test_a_figure_of_a_test_has_a_column_from_a_conftest(project, monkeypatch):
     assert '"title":"Parts","head":["part"],"rows":[["1"],["2"]]' in page
 
 
-def test_features_bring_theirs():
-    assert {"dram_read", "load_sectors"} <= {column.key for column in columns("csv")}
-    assert {"dram_in_full", "operators", "accesses"} <= {column.key for column in columns("details")}
-
-
 # A host's user may let others use its processors: the probe is then hindered, at times as much.
 HINDERED = 13.37
 
@@ -93,11 +88,13 @@ def test_shares_of_invalid_rows_and_of_a_hindered_probe_are_blank_in_every_table
     assert (plain["utilization"], plain["relative"]) == (row.utilization, row.relative)
 
 
-def test_shares_of_valid_rows_are_shown():
+def test_shares_of_valid_rows_are_shown_and_features_bring_columns():
     for name, text in texts_of(VALID).items():
         assert "77 %" in text or "76.5" in text, name
     (cells,) = csv.DictReader(io.StringIO(render_csv([VALID])))
     assert (cells["utilization"], cells["utilization_of"], cells["relative"]) == ("0.7654", "peak", "0.6543")
+    assert {"dram_read", "load_sectors"} <= {column.key for column in columns("csv")}
+    assert {"dram_in_full", "operators", "accesses"} <= {column.key for column in columns("details")}
 
 
 @pytest.mark.parametrize(("by", "shown"), [("declared bytes", False), ("FLOP", True), ("counted bytes", True)])

@@ -112,6 +112,8 @@ def test_both_are_waited_for_and_go_in_turn_until_both_have_enough():
     goes = [0, 1, 1, 0, 0, 1]  # in the second round the other one begins
     assert log == [*((side, GO) for side in goes), (0, STOP), (1, STOP)]
     assert conductor.rounds == {"a": [(2.0, 1.0), (3.0, 1.5), (4.0, 1.5)]}
+    _, conductor = conducted(measures("a", None), measures("a", 1.0))
+    assert conductor.rounds == {}
 
 
 @pytest.mark.parametrize(
@@ -128,11 +130,6 @@ def test_a_pair_ends_once_its_ratio_is_as_precise_as_the_tolerance_asks(scatter,
 def test_the_precision_is_a_share_of_the_tolerance_within_bounds():
     found = [precision_for(tolerance) for tolerance in (0.0, 0.03, 0.048, 0.5)]
     assert found == pytest.approx([0.0025, 0.005, 0.008, 0.01])
-
-
-def test_a_round_that_does_not_count_in_one_counts_in_none():
-    _, conductor = conducted(measures("a", None), measures("a", 1.0))
-    assert conductor.rounds == {}
 
 
 def run(tmp_path, one, two, *, timeout=100.0):
@@ -337,16 +334,13 @@ def given(memory, one, two, answers):
         return [(work.pop(), *both) for work, both in zip(works, places, strict=True)], end.value
 
 
-def test_what_one_could_not_copy_is_left_out(memory):
-    found, all_exchanged = given(memory, [SMALL, SMALL], [SMALL, SMALL], [([], [1]), ([1], [1]), ([1], [1])])
-    assert not all_exchanged
-    assert found[1] == ("same", [(1, HUGE_PAGE_BYTES)], [(1, HUGE_PAGE_BYTES)])
-
-
-def test_nothing_is_ordered_where_no_array_is_alike_or_there_is_no_room(memory):
+def test_nothing_is_ordered_where_no_array_is_alike_and_what_one_could_not_copy_is_left_out(memory):
     assert given(memory, [SMALL], [LARGE], []) == ([], False)
     with open(os.devnull) as no_memory:
         assert given(no_memory.fileno(), [SMALL], [SMALL], []) == ([], False)
+    found, all_exchanged = given(memory, [SMALL, SMALL], [SMALL, SMALL], [([], [1]), ([1], [1]), ([1], [1])])
+    assert not all_exchanged
+    assert found[1] == ("same", [(1, HUGE_PAGE_BYTES)], [(1, HUGE_PAGE_BYTES)])
 
 
 @pytest.mark.parametrize(("free", "ordered"), [(4 * SMALL[2] - 1, False), (4 * SMALL[2], True), (None, True)])

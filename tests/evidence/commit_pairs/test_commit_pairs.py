@@ -224,16 +224,13 @@ def test_what_was_decided_stays_so_while_others_are_extended():
     assert (found["noisy"].status, found["noisy"].numbers.runs) == (Status.UNDECIDED, 12)
 
 
-def test_other_byte_counts_are_a_mismatch():
+def test_other_byte_counts_are_a_mismatch_and_a_process_that_breaks_an_error():
     head = measured(80.0, reads=BYTES // 2)
     worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
     decision = judged({"k": head}, worktrees)["k"].decision
     assert (decision.status, decision.rule) == (Status.MISMATCH, Rule.BYTES)
     assert decision.facts == {"name": "bytes_read", "here": BYTES // 2, "there": BYTES}
     assert len(worktrees.order) == 8
-
-
-def test_a_process_that_breaks_is_an_error_and_no_verdict():
     with pytest.raises(FreshProcessFailed, match="broke"):
         judge(ScriptedWorktrees([FreshProcessFailed("broke")], only((80.0, 100.0))))
 
@@ -280,7 +277,7 @@ def test_counts_need_one_process_of_the_other_revision(sectors, status, changes)
     assert worktrees.locked == "[B]"
 
 
-def test_counts_that_cannot_be_compared():
+def test_counts_that_cannot_be_compared_and_the_markers_tolerance_that_alone_holds():
     worktrees = CountedWorktrees(counted(100, "a"), counted(100, "b", reads=BYTES // 2))
     head = {label: counted(100, label) for label in ("a", "b", "c")}
     found = {key: one.decision for key, one in decided_counts(head, worktrees).items()}
@@ -292,8 +289,6 @@ def test_counts_that_cannot_be_compared():
     )
     assert (found["c"].status, found["c"].rule) == (Status.UNDECIDED, Rule.NOT_THERE)
 
-
-def test_only_the_markers_tolerance_holds_for_counts():
     def status(limits):
         return decided_counts({"k": counted(104)}, CountedWorktrees(counted(100)), limits)["k"].decision.status
 

@@ -371,40 +371,31 @@ def plan(environment=()):
     return {"others": ["/r"], "tree": "/t", "environment": list(environment)}
 
 
-def test_the_environment_inside_the_repository_is_no_code_of_it():
+def test_what_is_loaded_comes_from_none_of_the_other_trees_but_for_their_environment(tmp_path):
     loaded = {"modules": {"numpy": "/r/.venv/lib/numpy/__init__.py"}, "files": ["/r/.venv/lib/x.so"], "path": []}
     check_loaded_files(loaded, plan(["/r/.venv"]), REVISION)
     check_loaded_files({"modules": {"a": "/repository/a.py"}, "files": [], "path": []}, plan(), REVISION)
     with pytest.raises(ForeignImport, match=r"/r/\.venv/lib/numpy/__init__\.py, /r/\.venv/lib/x\.so"):
         check_loaded_files(loaded, plan(), REVISION)
-
-
-def test_an_installed_copy_of_what_the_tree_has_is_an_error(tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "kern.py").touch()
     asked, loaded = {**plan(), "tree": str(tmp_path)}, {"modules": {"kern": "/site/kern.py"}, "files": [], "path": []}
     with pytest.raises(ForeignImport, match=r"kern \(.*\) is an installed copy, .*pip install -e"):
         check_loaded_files(loaded, asked, REVISION)
     check_loaded_files({**loaded, "modules": {"numpy": "/site/numpy.py"}}, asked, REVISION)
-
-
-def test_who_imports_the_script_keeps_sys_path(monkeypatch):
-    monkeypatch.setattr(sys, "path", ["/tests", *sys.path])
-    runpy.run_path(run_in_worktree.__file__, run_name="run_in_worktree")
-    assert sys.path[0] == "/tests"
-
-
-def test_nothing_beside_the_script_hides_a_module_that_it_imports():
-    beside = {entry.stem for entry in Path(run_in_worktree.__file__).parent.iterdir()}
-    assert "process" in beside
-    assert not beside & sys.stdlib_module_names
-
-
-def test_nothing_comes_from_any_of_the_other_trees():
     asked = {**plan(), "others": ["/r", "/g"]}
     assert run_in_worktree.moved("/g/src", asked) == "/t/src"
     with pytest.raises(ForeignImport, match=r"ran code of /g: /g/a\.py; nothing it measured counts"):
         check_loaded_files({"modules": {"a": "/g/a.py"}, "files": [], "path": []}, asked, REVISION)
+
+
+def test_the_script_hides_no_module_and_who_imports_it_keeps_sys_path(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/tests", *sys.path])
+    runpy.run_path(run_in_worktree.__file__, run_name="run_in_worktree")
+    assert sys.path[0] == "/tests"
+    beside = {entry.stem for entry in Path(run_in_worktree.__file__).parent.iterdir()}
+    assert "process" in beside
+    assert not beside & sys.stdlib_module_names
 
 
 def test_what_a_process_loaded_is_told_without_loading_more(tmp_path, monkeypatch):

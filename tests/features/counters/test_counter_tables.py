@@ -48,14 +48,11 @@ COPY_KB = ("copy_f32", "1", "2")
 of_ncu, of_rocprofv3 = partial(ncu_traffic, metrics=HOPPER), partial(rocprofv3_traffic, between="fill_cache")
 
 
-def test_a_kernel_says_what_it_moved() -> None:
+def test_kernels_say_what_they_moved_and_the_first_of_many_are_listed() -> None:
     found = of_ncu(wide(TRIAD))
     assert (found.bytes_read, found.bytes_written, found.counted_by) == (268_435_456, 134_217_728, "ncu")
     assert found.seconds == pytest.approx(95.456e-6)
     assert (found.l2_sectors_read, found.l2_sectors_written) == (8_388_608, 4_194_304)
-
-
-def test_kernels_are_summed_and_the_first_of_many_listed() -> None:
     found = of_ncu(wide(TRIAD, *[COPY] * 30))
     assert (found.bytes_read, found.bytes_written, found.kernel_count) == (268_466_176, 134_279_168, 31)
     assert len(found.kernels) == 20
@@ -63,27 +60,21 @@ def test_kernels_are_summed_and_the_first_of_many_listed() -> None:
         ("triad_f32(float *, const float *)", 268_435_456),
         ("copy_f32", 1024),
     ]
+    lines = wide(TRIAD, COPY).splitlines()
+    lines.insert(-2, '==PROF== Profiling "copy" - 1: 0%....50%....100% - 1 pass')
+    assert of_ncu("\n".join([*lines, APPLICATION_FAILED])).kernel_count == 2
 
 
-def test_rescaled_units_and_the_names_of_blackwell() -> None:
+def test_rescaled_units_the_names_of_blackwell_and_tables_without_what_only_explains() -> None:
     found = of_ncu(wide(("triad", ("268.44", "134,217.73", "95.46", "8388608", "4,194.3")), units=RESCALED))
     assert (found.bytes_read, found.bytes_written, found.l2_sectors_written) == (268_440_000, 134_217_730, 4_194_300)
     assert found.seconds == pytest.approx(95.46e-6)
     assert ncu_traffic(wide(TRIAD, units=OP_UNITS), BLACKWELL).bytes_read == 268_435_456
-
-
-def test_without_what_only_explains() -> None:
     units = dict(list(BASE_UNITS.items())[:2])
     found = ncu_traffic(wide(TRIAD, units=units), VOLTA)
     assert (found.bytes_read, found.seconds, found.l2_sectors_read) == (268_435_456, None, None)
     assert of_ncu(PUBLISHED) == ncu_traffic(PUBLISHED, VOLTA)
     assert of_ncu(PUBLISHED).bytes_read == 2_000_000_000
-
-
-def test_lines_of_the_profiler_and_a_failed_tests_are_none_of_the_table() -> None:
-    lines = wide(TRIAD, COPY).splitlines()
-    lines.insert(-2, '==PROF== Profiling "copy" - 1: 0%....50%....100% - 1 pass')
-    assert of_ncu("\n".join([*lines, APPLICATION_FAILED])).kernel_count == 2
 
 
 @pytest.mark.parametrize("columns", [NEW_COLUMNS, OLD_COLUMNS])

@@ -138,7 +138,9 @@ def test_what_ncu_noted_says_why_there_is_no_report(tmp_path: Path, log: str | N
         Reporter("ncu").check_log(tmp_path / "log")
 
 
-def test_counters_that_the_driver_keeps_are_told_beforehand() -> None:
+def test_counters_that_the_driver_keeps_are_told_beforehand_by_its_own_word(
+    install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refusal = why_not_permitted(ADMIN_ONLY, USER)
     assert refusal is not None
     assert "NVreg_RestrictProfilingToAdminUsers=0" in refusal
@@ -146,9 +148,6 @@ def test_counters_that_the_driver_keeps_are_told_beforehand() -> None:
     assert why_not_permitted(ADMIN_ONLY, ADMIN) is None
     assert why_not_permitted(ADMIN_ONLY.replace(": 1", ": 0"), USER) is None
     assert why_not_permitted("", USER) is None
-
-
-def test_the_drivers_word_is_asked(install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install("ncu", VERSION)
     (tmp_path / "params").write_text(ADMIN_ONLY)
     (tmp_path / "status").write_text(USER)

@@ -76,7 +76,7 @@ def runs(tmp_path):
     return [save(tmp_path / f"run{number}.json", document) for number, document in enumerate(documents)]
 
 
-def test_bencher(command, runs):
+def test_bencher_and_what_is_left_out(command, runs):
     found = json.loads(command("export", *runs, "--format", "bencher").out)
     jsonschema.validate(found, BMF)
     assert list(found) == [COPY, SUM, "tests/test_b.py::once"]
@@ -87,6 +87,9 @@ def test_bencher(command, runs):
     found = json.loads(command("export", runs[0], "--format", "bencher").out)
     assert found[COPY]["bandwidth"] == pytest.approx({"value": 700.0, "lower_value": 700.0, "upper_value": 700.0})
     assert list(found[COPY]["share-of-probe"]) == ["value"], "of one run the range is its samples"
+    said = command("export", runs[2], "--format", "bencher")
+    assert said.status == 0
+    assert "1 result left out (not timed, or not valid): tests/test_a.py::test_sum" in said.err
 
 
 def test_github_action_benchmark(command, runs):
@@ -220,12 +223,6 @@ def test_a_file_holds_what_would_be_printed_and_a_dash_is_no_file(command, runs,
     assert (tmp_path / "out" / "file").read_text(encoding="utf-8") == printed.out
     assert command("export", runs[0], "--format", "csv-long", "-o", "-").out == printed.out
     assert not (tmp_path / "-").exists()
-
-
-def test_what_is_left_out_is_said(command, runs):
-    said = command("export", runs[2], "--format", "bencher")
-    assert said.status == 0
-    assert "1 result left out (not timed, or not valid): tests/test_a.py::test_sum" in said.err
 
 
 def test_what_cannot_be_exported_is_one_line(command, runs, tmp_path):

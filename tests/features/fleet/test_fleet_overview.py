@@ -15,7 +15,7 @@ def seen(number: int, state: str = "runs", test: str = "t.py::test_copy", second
     return CardNow(replace(CARD, number=number, name=f"gpu1 GPU {number}"), state, test, seconds)
 
 
-def test_those_that_run_stand_first_and_what_has_no_room_is_counted():
+def test_those_that_run_stand_first_within_the_terminals_lines_and_columns():
     cards = [seen(0, "waits", "", 1.0), *(seen(i) for i in range(1, 4))]
     ended = [seen(4, "measured", ""), seen(5, "missing", "")]
     whole = table_of(cards, ended, 100, 40)
@@ -25,9 +25,6 @@ def test_those_that_run_stand_first_and_what_has_no_room_is_counted():
     short = table_of(cards, ended, 100, 6)
     assert len(short) == 5
     assert short[-1] == "… and 1 measured, 1 missing, 1 waits"
-
-
-def test_no_line_is_wider_than_the_terminal_nor_writes_over_it():
     lines = table_of([seen(0, test="t.py::\x1b[2J" + "x" * 300)], [], 60, 20)
     assert max(map(len, lines)) == 59
     assert "\x1b" not in "".join(lines)
@@ -81,15 +78,12 @@ def test_the_headline_says_what_matters(states, sentence):
     assert f"<h1>{sentence}</h1>" in page(*[card(i, state) for i, state in enumerate(states)])
 
 
-def test_a_test_names_its_slowest_and_fastest_card():
+def test_the_page_names_slowest_and_fastest_cards_and_why_one_is_missing():
     text = page(card(0), card(1), card(9))
     assert "<td>t.py::copy</td><td>3</td><td>101</td>" in text
     assert "100 (-1.0 %), gpu1 GPU 0" in text
     assert "109 (7.9 %), gpu1 GPU 9" in text
     assert "NVIDIA H100: 3 cards" in text
-
-
-def test_a_missing_card_shows_its_reason_and_last_lines():
     text = page(card(0), card(1, "missing", device=None, gbps={}, statuses={}, reason="the node died", tail=["a", "b"]))
     assert "<td>the node died</td>" in text
     assert "<pre>a\nb</pre>" in text

@@ -68,7 +68,7 @@ def test_the_card_that_drifts_is_named_and_the_fleets_own_changes_are_not(comman
     assert "since 2026-03-07, now 96." in rows[CARDS + 1]
 
 
-def test_json_has_each_cards_share_and_levels(command, folder):
+def test_json_has_each_cards_share_and_levels_of_chosen_days_tests_and_cards(command, folder):
     cards = by_card(command, folder)
     drifting, slow = cards["GPU-1"], cards["GPU-3"]
     assert (drifting["days"], len(drifting["stretches"]), drifting["host"]) == (DAYS, DAYS, "node1")
@@ -78,9 +78,6 @@ def test_json_has_each_cards_share_and_levels(command, folder):
     assert (slow["drifts"], len(slow["levels"])) == (False, 1)
     assert slow["levels"][0]["value"] == pytest.approx(0.95, abs=0.005)
     assert "GPU-9" not in cards
-
-
-def test_days_tests_and_cards_can_be_chosen(command, folder):
     assert {card["days"] for card in by_card(command, folder, "--newest", 3).values()} == {3}
     assert set(by_card(command, folder, "--device", "GPU-3")) == {"GPU-3"}
     assert by_card(command, folder, "t.py::test_1")["GPU-1"]["stretches"][0]["figures"] == 1
@@ -132,14 +129,11 @@ def days_of(*shares: float) -> list[CardDay]:
     ]
 
 
-def test_a_card_that_comes_back_to_its_model_does_not_drift_away():
+def test_a_card_that_comes_back_does_not_drift_and_many_days_are_taken_together():
     (card,) = cards_of(days_of(*[0.95] * 4, *[1.0] * 4))
     back = with_levels(card, [4])
     assert (back.drifts, back.changed_on) == (False, date(2026, 1, 5))
     (card,) = cards_of(days_of(*[1.0] * 4, *[1.012] * 4))
     assert with_levels(card, [4]).drifts
-
-
-def test_many_days_are_taken_together():
     (card,) = cards_of(days_of(*[1.0] * 201))
     assert (card.days, len(card.stretches), card.stretches[-1].first) == (201, 67, date(2026, 7, 18))

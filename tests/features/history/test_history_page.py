@@ -22,7 +22,7 @@ from pytest_bandwidth.features.history.trend import (
 from pytest_bandwidth.reports.pages.chart_library import charts_available
 
 
-def test_levels_commits_and_changes_are_told():
+def test_levels_commits_and_changes_are_told_and_bars_show_steps():
     one = trend()
     assert [(level.start, level.stop, round(level.value, 3)) for level in one.levels] == [(0, 10, 0.9), (10, 20, 0.85)]
     assert one.levels[1].change == pytest.approx(-0.0556, abs=1e-4)
@@ -30,6 +30,9 @@ def test_levels_commits_and_changes_are_told():
     assert [row[1:3] for row in rows] == [(f"c{i}", "2") for i in range(10)]
     assert [(row[1], row[-1]) for row in rows if row[-1]] == [("c5", "−5.6 %")]
     assert summary_of(one).endswith("1 change of level, the last −5.6 % at c5 (2026-01-03): now 85.0 % of probe")
+    assert bars([1.0, 1.0, 2.0, 2.0], 4) == "▁▁██"
+    assert bars([1.0, 2.0] * 8 + [3.0, 4.0] * 8, 2) == "▁█"
+    assert set(bars([1.0, 1.001, 0.999], 8)) <= set("▄▅")
 
 
 @pytest.mark.parametrize("starts", [(), (17,), (18,)])
@@ -54,12 +57,6 @@ def test_the_figure_is_what_was_judged_else_what_a_slow_device_moves_least():
     found = trend_of(Series("t", "cuda", "d", (point(0), point(1, relative=None), point(2, relative=0.0))), "relative")
     assert found is not None
     assert [one.run_id for one in found.points] == ["r0"], "those without the figure are no points"
-
-
-def test_bars_show_steps_and_do_not_blow_up_noise():
-    assert bars([1.0, 1.0, 2.0, 2.0], 4) == "▁▁██"
-    assert bars([1.0, 2.0] * 8 + [3.0, 4.0] * 8, 2) == "▁█"
-    assert set(bars([1.0, 1.001, 0.999], 8)) <= set("▄▅")
 
 
 def test_the_page_holds_overview_charts_and_commits():

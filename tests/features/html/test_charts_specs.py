@@ -36,7 +36,9 @@ def points_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return list({json.dumps(v, sort_keys=True): v for v in found}.values())
 
 
-def test_the_roofline_places_each_result_at_its_intensity_and_rate(document: dict[str, Any]) -> None:
+def test_the_roofline_places_each_result_and_draws_failed_ones_last_never_by_colour_alone(
+    document: dict[str, Any],
+) -> None:
     specs = chart_specs(document)
     assert list(specs) == ["roofline", "bandwidth", "pairs", "sweeps"]
     points = points_of(specs["roofline"])
@@ -46,6 +48,11 @@ def test_the_roofline_places_each_result_at_its_intensity_and_rate(document: dic
         result = document["results"][point["row"]]
         assert point["gflops"] == pytest.approx(result["flop"] / result["seconds"] / 1e9)
         assert point["intensity"] == pytest.approx(result["flop"] / (result["bytes_read"] + result["bytes_written"]))
+    layer = chart_specs(document)["roofline"]["layer"][-1]
+    endings = [v["ending"] for v in layer["data"]["values"]]
+    assert endings[-1] == "failed"
+    assert endings == sorted(endings, key=["passed", "improved", "not judged", "failed"].index)
+    assert layer["encoding"]["shape"]["field"] == layer["encoding"]["color"]["field"] == "ending"
 
 
 def test_what_dram_really_moved_is_a_ring_beside_the_point(document: dict[str, Any]) -> None:
@@ -73,15 +80,7 @@ def test_roofs_meet_at_the_ridge_and_without_a_peak_there_is_the_probe_alone(doc
     assert roofs == {"probe"}
 
 
-def test_failed_results_are_drawn_last_and_never_by_colour_alone(document: dict[str, Any]) -> None:
-    layer = chart_specs(document)["roofline"]["layer"][-1]
-    endings = [v["ending"] for v in layer["data"]["values"]]
-    assert endings[-1] == "failed"
-    assert endings == sorted(endings, key=["passed", "improved", "not judged", "failed"].index)
-    assert layer["encoding"]["shape"]["field"] == layer["encoding"]["color"]["field"] == "ending"
-
-
-def test_few_results_are_named_rows_and_many_a_scatter() -> None:
+def test_few_results_are_named_rows_of_names_apart_and_many_a_scatter() -> None:
     few = run_documents.run_document(run_documents.outcomes(NAMED_ROWS_AT_MOST))
     many = run_documents.run_document(run_documents.outcomes(NAMED_ROWS_AT_MOST + 1))
     assert len({p["name"] for p in points_of(chart_specs(few)["bandwidth"])}) == NAMED_ROWS_AT_MOST
@@ -89,6 +88,12 @@ def test_few_results_are_named_rows_and_many_a_scatter() -> None:
     assert len(points_of(spec)) == NAMED_ROWS_AT_MOST + 1
     assert spec["layer"][-1]["encoding"]["x"]["scale"]["type"] == "log"
     assert chart_specs(run_documents.run_document([run_documents.counted()])) == {}, "what is counted has no rate"
+    outcome = run_documents.outcomes(1)[0]
+    spec = chart_specs(run_documents.run_document([outcome, replace(outcome, nodeid=f"other/{outcome.nodeid}")]))[
+        "bandwidth"
+    ]
+    names = [p["name"] for p in spec["data"]["values"]]
+    assert names[1] == f"{names[0]} (2)"
 
 
 @pytest.mark.parametrize("peak", [1000.0, None])
@@ -102,15 +107,6 @@ def test_the_row_that_is_furthest_from_what_the_device_can_do_comes_first(peak: 
     assert shares == sorted(shares)
     assert spec["layer"][-1]["encoding"]["y"]["sort"] == [point["name"] for point in points]
     assert f"furthest from {'the peak' if peak else 'its probe'} first" in spec["title"]["subtitle"]
-
-
-def test_equal_names_stay_apart() -> None:
-    outcome = run_documents.outcomes(1)[0]
-    spec = chart_specs(run_documents.run_document([outcome, replace(outcome, nodeid=f"other/{outcome.nodeid}")]))[
-        "bandwidth"
-    ]
-    names = [p["name"] for p in spec["data"]["values"]]
-    assert names[1] == f"{names[0]} (2)"
 
 
 def test_pairs_give_both_ratios(document: dict[str, Any]) -> None:
@@ -189,16 +185,13 @@ def test_an_svg_of_hostile_names_holds_no_script_and_no_link() -> None:
             assert not any(re.match(r"(.*\}href|on.*)$", key) for key in element.attrib)
 
 
-def test_an_unknown_chart_is_named_with_those_there_are(document: dict[str, Any]) -> None:
+def test_an_unknown_chart_is_named_with_those_there_are_and_without_vl_convert_what_to_install(
+    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(
         UsageError, match="found 'pie', expected one that this run has data for: roofline, bandwidth, pairs, sweeps"
     ):
         render_chart(document, "pie", "svg")
-
-
-def test_without_vl_convert_the_error_says_what_to_install(
-    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(charts, "charts_available", lambda: False)
     with pytest.raises(UsageError, match=r"pip install 'pytest-bandwidth\[report\]'"):
         render_chart(document, "roofline", "svg")

@@ -128,23 +128,17 @@ def test_every_script_and_style_runs_by_its_hash_and_nothing_else_may(failing: P
         assert f"'sha256-{digest}'" in policy, tag
 
 
-def test_failures_come_first_and_link_to_their_rows(failing: Page) -> None:
+def test_failures_come_first_and_link_to_their_rows_and_each_verdict_is_explained(failing: Page) -> None:
     ids = [row["id"] for row in failing.named("tr") if (row.get("id") or "").startswith("t-")]
     links = [a["href"] for a in failing.named("a") if (a.get("href") or "").startswith("#t-")]
     assert links == [f"#{name}" for name in ids[:3]]
     assert len(ids) == len(set(ids)) == 40
+    shown = failing.visible()
+    reading = shown[shown.index("How to read this", shown.index("Environment")) :]
+    assert all(f" {status} " in reading for status in Status)
 
 
-def test_the_anchor_of_a_test_is_the_same_in_every_run() -> None:
-    one = page_of(run_documents.outcomes(3))
-    other = page_of(run_documents.outcomes(6, seed=5))
-    ids = [{row["id"] for row in page.named("tr") if row.get("id")} for page in (one, other)]
-    assert ids[0] < ids[1]
-    twice = [row["id"] for row in page_of(run_documents.outcomes(1) * 2).named("tr") if row.get("id")]
-    assert twice == [twice[0], f"{twice[0]}-2"]
-
-
-def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
+def test_panels_carry_what_a_reviewer_needs_with_all_samples(failing: Page) -> None:
     data = failing.data
     panel = data["panels"][0]
     facts = facts_of(failing, panel)
@@ -158,6 +152,12 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
     assert [data["texts"][n] for n in panel["conditions"][:3]] == ["SM clock", "1410 MHz", "1380 MHz"]
     assert len(panel["history"]["runs"]) == 2 * 5
     assert len(panel["history"]["fresh"]) == 3
+    outcome = run_documents.outcomes(40, failing=3, unjudged=4)[0]
+    panel = next(p for p in failing.data["panels"] if p["name"] == outcome.key)
+    unit, steps = panel["samples"]["kernel"]
+    places = [sum(steps[: i + 1]) for i in range(len(steps))]
+    expected = sorted(outcome.bytes_moved / s / 1e9 for s in outcome.samples)
+    assert [place * unit for place in places] == pytest.approx(expected, rel=2e-4)
 
 
 def test_floors_are_shown_in_shares_of_the_peak_and_limits_of_registers_are_no_bandwidth() -> None:
@@ -200,15 +200,6 @@ def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dic
 def test_the_command_runs_the_test_again_wherever_it_was_found(nodeid: str, key: str, command: str) -> None:
     panel, _ = opened(replace(run_documents.outcomes(1)[0], nodeid=nodeid, key=key, label="there"))
     assert panel["command"] == command
-
-
-def test_samples_survive_the_packing(failing: Page) -> None:
-    outcome = run_documents.outcomes(40, failing=3, unjudged=4)[0]
-    panel = next(p for p in failing.data["panels"] if p["name"] == outcome.key)
-    unit, steps = panel["samples"]["kernel"]
-    places = [sum(steps[: i + 1]) for i in range(len(steps))]
-    expected = sorted(outcome.bytes_moved / s / 1e9 for s in outcome.samples)
-    assert [place * unit for place in places] == pytest.approx(expected, rel=2e-4)
 
 
 UNJUDGED = run_documents.outcomes(20, unjudged=4)
@@ -256,12 +247,6 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
     assert facts["modelled floor"] == "Imaginary GPU 8.2 ns"
 
 
-def test_each_verdict_is_explained(failing: Page) -> None:
-    shown = failing.visible()
-    reading = shown[shown.index("How to read this", shown.index("Environment")) :]
-    assert all(f" {status} " in reading for status in Status)
-
-
 def test_a_failure_shows_its_first_line_and_the_facts() -> None:
     document = run_documents.run_document(run_documents.outcomes(10, failing=1))
     message = next(r["message"] for r in document["results"] if r["message"])
@@ -280,9 +265,15 @@ def test_without_charts_the_page_says_what_to_install(monkeypatch: pytest.Monkey
     assert len(text) < 100_000
 
 
-def test_the_same_run_gives_the_same_page() -> None:
+def test_the_same_run_gives_the_same_page_and_a_test_the_same_anchor() -> None:
     document = run_documents.run_document(run_documents.outcomes(10, failing=1))
     assert render_html(document) == render_html(json.loads(json.dumps(document)))
+    one = page_of(run_documents.outcomes(3))
+    other = page_of(run_documents.outcomes(6, seed=5))
+    ids = [{row["id"] for row in page.named("tr") if row.get("id")} for page in (one, other)]
+    assert ids[0] < ids[1]
+    twice = [row["id"] for row in page_of(run_documents.outcomes(1) * 2).named("tr") if row.get("id")]
+    assert twice == [twice[0], f"{twice[0]}-2"]
 
 
 def test_weight_stays_in_bounds() -> None:
