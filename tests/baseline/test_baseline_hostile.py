@@ -86,20 +86,6 @@ def test_a_hostile_file_ends_in_an_error_and_little_memory(tmp_path, name):
     assert peak < 380 * len(SMALL[name]) + 2e6  # in proportion
 
 
-def test_nothing_in_a_file_is_executed(tmp_path):
-    marker = tmp_path / "executed"
-    path = tmp_path / "a.yaml"
-    for payload in (
-        f"!!python/object/apply:os.mkdir ['{marker}']",
-        f"!!python/object/new:os.mkdir ['{marker}']",
-        f"!<tag:yaml.org,2002:python/object/apply:os.mkdir> ['{marker}']",
-        f"{{note: !!python/object/apply:pathlib.Path.mkdir ['{marker}']}}",
-    ):
-        path.write_text(f"{HEAD}  a: {payload}\n")
-        assert load(path) == "refused"
-    assert not marker.exists()
-
-
 def test_the_limit_on_items_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(parse, "MAX_EVENTS", 1000)
     path = tmp_path / "a.yaml"

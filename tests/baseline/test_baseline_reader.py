@@ -134,6 +134,11 @@ def test_one_problem_of_a_field(tmp_path, field):
         ("    tolerance: 3%\n", 3, "found neither bandwidth nor counts, expected one of them"),
         ("    {bandwidth: 5, bandwidth: 6}\n", 4, "found 'bandwidth' twice (first on line 4), expected it once"),
         ("    bandwidth: !!python/name:os.system 5\n", 4, "found the tag 'tag:yaml.org,2002:python/name:os.system'"),
+        (
+            "    note: !<tag:yaml.org,2002:python/object/new:os.mkdir> a\n    bandwidth: 5\n",
+            4,
+            "found the tag 'tag:yaml.org,2002:py",
+        ),
         ("    bandwidth: &x 5\n", 4, "found the anchor &x, expected values written out"),
         ('    note: "\\e[31m"\n    bandwidth: 5\n', 4, "found the character U+001B, expected visible text"),
         ('    note: "a\\u2060b"\n    bandwidth: 5\n', 4, "found the character U+2060, expected visible text"),

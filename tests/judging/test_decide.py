@@ -275,12 +275,15 @@ def test_without_noise_the_tolerance_decides(drop, status, number):
     assert found.numbers.runs == number
 
 
-def test_between_looks_more_is_asked_for_unless_no_more_can_be_had():
+def test_more_is_asked_for_between_looks_and_where_addresses_differ_unless_no_more_can_be_had():
     for number in (0, 1, 2, 3, 5, 7, 9, 11):
         assert look(*[0.5] * number) is Ask.OLD_CODE
     for number in (2, 3, 5, 11):
         assert look(*[0.5] * number, ended=True).status is REGRESSED
         assert look(*[0.0] * number, ended=True).status is OK
+    assert look(*[0.5] * 4, alike=False) is Ask.OLD_CODE
+    assert look(*[0.5] * 8, alike=False).status is REGRESSED
+    assert look(*[0.5] * 4, alike=False, ended=True).status is REGRESSED, "no more can be had"
 
 
 def reach(spread, level, number, degrees):
@@ -337,12 +340,6 @@ def test_the_last_look_passes_what_is_nearer_to_nothing_by_noise_no_wider_than_t
     ):
         assert look(*twelve(centre, spread)).status is status
         assert look(*four(centre, spread * math.sqrt(12) / 2)) is Ask.OLD_CODE
-
-
-def test_where_addresses_differ_four_pairs_decide_nothing():
-    assert look(*[0.5] * 4, alike=False) is Ask.OLD_CODE
-    assert look(*[0.5] * 8, alike=False).status is REGRESSED
-    assert look(*[0.5] * 4, alike=False, ended=True).status is REGRESSED, "no more can be had"
 
 
 @pytest.mark.parametrize("number", [0, 1])

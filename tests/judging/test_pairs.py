@@ -28,14 +28,11 @@ LOOKS = Looks()
 LIMIT = -math.log(0.95)
 
 
-def test_looks_are_after_as_many_twice_and_thrice():
+def test_bounds_are_students_shared_by_looks_after_as_many_twice_and_thrice():
     assert LOOKS.after == (4, 8, 12)
     assert Looks(5).after == (5, 10, 15)
     assert (LOOKS.most, Looks(5).most) == (12, 15)
     assert [LOOKS.following(number) for number in (0, 3, 4, 11, 12)] == [4, 4, 8, 12, None]
-
-
-def test_bounds_are_students_shared_by_three_looks():
     drops = (0.01, 0.03, 0.02, 0.04)
     seen = interval_of(drops)
     error = math.sqrt((0.015**2 + 0.005**2) * 2 / 3 / 4)

@@ -207,15 +207,6 @@ def failing(*numbers):
     return measure
 
 
-def test_those_that_are_needed_start_before_any_is_waited_for_and_come_one_after_the_other(seen, start):
-    with StartedAhead(Room(8), 60) as ahead:
-        assert ahead.measured(start, 2, number_of) == 1
-        assert seen == ["starts 1", "starts 2", "waited 60 s for 1", "waited 60 s for 2"]
-        assert ahead.measured(start, 1, number_of) == 2
-        assert ahead.measured(start, 1, number_of) == 3
-    assert seen[4:] == ["starts 3", "waited 60 s for 3", "ends 3", "ends 2", "ends 1"]
-
-
 def test_what_fails_beside_others_that_have_memory_of_the_gpu_is_tried_once_more_alone(seen, start):
     with StartedAhead(Room(8, takes_memory=True), 60) as ahead:
         assert ahead.measured(start, 3, failing(1)) == 4
