@@ -101,7 +101,7 @@ def test_a_revision_that_cannot_say_is_measured(error):
     assert len(codes) == 1
 
 
-def test_ptx_that_is_handed_over_is_found_by_its_own_hash_and_no_other():
+def test_ptx_that_is_handed_over_is_found_by_its_own_hash_and_machine_code_by_what_its_row_says():
     told, text, large = RevisionCode(), ".visible .entry k()", "/" * (8 * 2**20 + 1)
     rows = [row(TIMED).to_plain() | {"ptx": given} for given in (text, large, None, 3)]
     assert list(told.of(asked([], "t.py::t", [*rows, row(TIMED)]), ["t.py::t"], nullcontext, str)) == [None]
@@ -109,9 +109,6 @@ def test_ptx_that_is_handed_over_is_found_by_its_own_hash_and_no_other():
     for name in (ptx_digest(large), "0" * 32):
         with pytest.raises(BandwidthError, match=f"found no PTX {name} in what the revision told"):
             told.ptx(name)
-
-
-def test_machine_code_is_found_by_what_its_row_says_of_it():
     told, code = RevisionCode(), {"ptx": "p" * 32, "sass": "s" * 32, "launch": "l" * 32}
     good = row(TIMED).to_plain() | {"code_identity": code, "cubin": text_of_cubin(b"machine code")}
     bad = [good | {"cubin": text, "code_identity": {"ptx": name}} for name, text in BAD_CUBINS.items()]
