@@ -180,17 +180,19 @@ def counted(counting: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def _numba_whole() -> None:
-    """Load all of Numba: most of it is loaded with the first function that is compiled."""
+def _loaded_once() -> None:
+    """Load vl-convert, and all of Numba: most of it is loaded with the first function that is compiled."""
     if find_spec("numba") is not None:
         import_module("numba").njit(lambda: 0)()
+    if find_spec("vl_convert") is not None:
+        import_module("vl_convert")
 
 
 @pytest.fixture(autouse=True)
 def _loaded_before(request: pytest.FixtureRequest) -> None:
-    """Load Numba before a run inside this process does, and forgets it at its end: it cannot be loaded twice."""
+    """Load what cannot be loaded twice before a run inside this process does, and forgets it at its end."""
     if "pytester" in request.fixturenames:
-        request.getfixturevalue("_numba_whole")
+        request.getfixturevalue("_loaded_once")
 
 
 @pytest.fixture(scope="session", autouse=True)
