@@ -100,7 +100,7 @@ def test_a_new_file_holds_the_device_and_the_entry(path):
             }
         },
     }
-    assert baseline_files.load(path).find(MEASURED.key) == MEASURED
+    assert baseline_files.load(path).entries.get(MEASURED.key) == MEASURED
 
 
 def test_the_same_figures_again_change_nothing(path):
