@@ -32,7 +32,7 @@ from pytest_bandwidth.devices.contents import sums_of
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.code.kernel_signature import source_name
-from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx
+from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin
 from pytest_bandwidth.read_files.listing import ReadFiles
 from pytest_bandwidth.read_files.opened import OpenedFiles
 from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
@@ -54,7 +54,8 @@ def kernels(repeat: int) -> tuple[dict[str, float], list[int]]:
     sizes = []
     for file in shipped_files():
         text = (shipped_folder() / file).read_text(encoding="utf-8")
-        ptx, cubin = compile_ptx(text, filename=file), compile_cubin(text, filename=file).data
+        made = compile_cubin(text, filename=file)
+        ptx, cubin = made.ptx, made.data
         for name in Program(ptx).kernels:
             identify = partial(kernel_code.__wrapped__, ptx.ptx, cubin, name)
             found[source_name(name)] = milliseconds(identify, repeat)

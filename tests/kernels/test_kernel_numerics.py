@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import re
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
     pytest.skip("executing kernels needs: pip install 'pytest-bandwidth[traffic]'", allow_module_level=True)
 
 import interpreted
-from interpreted import CUDA_SRC, FreshArrays, faults, program, run, shipped
+import kernel_resources
+from interpreted import CUDA_SRC, FreshArrays, faults, run, shipped
 
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target, normal_form
 from pytest_bandwidth.features.traffic.ptx.decode import Program
@@ -73,16 +75,10 @@ def with_code_of_its_own(file, kernel):
     """Of the other architectures those whose code of the kernel is neither `ARCH`'s nor that of one before."""
     codes = []
     for arch in (ARCH, *OTHER_ARCHITECTURES):
-        text = compiled(file, arch)
-        code = normal_form(text, kernel).text
+        code = normal_form(kernel_resources.ptx(file, arch).ptx, kernel).text
         if not any(is_same_but_for_target(code, one) for one, _ in codes):
             codes.append((code, arch))
     return [arch for _, arch in codes[1:]]
-
-
-@functools.cache
-def compiled(file, arch):
-    return compile_ptx((CUDA_SRC / file).read_text(encoding="utf-8"), arch=arch, filename=file).ptx
 
 
 @pytest.mark.slow
@@ -393,15 +389,27 @@ BREAKAGES = [
 ]
 
 
+ANY_KERNEL = re.compile(
+    r'^extern "C" __global__ void (?:__launch_bounds__\([^)]*\)\s*)?(\w+)\([^{]*\{(?:.*\}\n|\n(?s:.*?)^\}\n)',
+    re.MULTILINE,
+)
+
+
+def broken(text, kernels):
+    """The text's program with these kernels alone: NVRTC takes its time for each."""
+    alone = ANY_KERNEL.sub(lambda one: one[0] if one[1] in kernels else "", text)
+    return Program(compile_ptx(alone, arch=ARCH))
+
+
 @pytest.mark.parametrize(("file", "title", "sizes", "found", "replaced", "seen_as"), BREAKAGES)
 def test_a_broken_kernel_is_seen(file, title, sizes, found, replaced, seen_as, monkeypatch):
     text = (interpreted.CUDA_SRC / file).read_text(encoding="utf-8")
     assert found in text, f"{file} no longer has the text that this test breaks"
-    broken = program(text.replace(found, replaced), ARCH, file)
-    monkeypatch.setattr(interpreted, "shipped", lambda *_: broken)
     operation = next(o for o in EXECUTABLE if o.title == title)
     arrays = FreshArrays()
     case = operation.prepare(arrays, "float32", sizes)
+    program = broken(text.replace(found, replaced), {step.kernel for step in case.steps})
+    monkeypatch.setattr(interpreted, "shipped", lambda *_: program)
     poison(case)
     codes = {fault.code for execution in run(case, arrays, ARCH, one_block=True) for fault in execution.faults}
     if seen_as == "wrong":

@@ -16,7 +16,13 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.domain.measured.measurement import KernelResources
-from pytest_bandwidth.features.traffic.ptx.nvrtc import CubinModule, compile_cubin, nvrtc_version
+from pytest_bandwidth.features.traffic.ptx.nvrtc import (
+    CubinModule,
+    PtxModule,
+    compile_cubin,
+    compile_ptx,
+    nvrtc_version,
+)
 
 ROOT = Path(__file__).parents[2]
 CUDA_SRC = ROOT / "cuda_src"
@@ -38,6 +44,15 @@ def kernel_files() -> list[Path]:
 def cubin(text: str, filename: str, arch: str) -> CubinModule:
     """Compile to machine code. Raises KernelError, also for a warning."""
     return compile_cubin(text, arch=arch, options=WARNINGS_ARE_ERRORS, filename=filename)
+
+
+@functools.cache
+def ptx(filename: str, arch: str) -> PtxModule:
+    """Return a shipped source's PTX: of the compilation to machine code, which is made anyway, or for PTX alone."""
+    text = (CUDA_SRC / filename).read_text(encoding="utf-8")
+    if arch in ARCHITECTURES:
+        return cubin(text, filename, arch).ptx
+    return compile_ptx(text, arch=arch, filename=filename)
 
 
 def compiled(text: str, filename: str, architectures: Sequence[str] = ARCHITECTURES) -> dict[str, PerArchitecture]:

@@ -63,7 +63,6 @@ from pytest_bandwidth.features.traffic.ptx.nvrtc import (
     CubinModule,
     PtxModule,
     compile_cubin,
-    compile_ptx,
     nvrtc_version,
     supported_architectures,
 )
@@ -534,9 +533,10 @@ def _compiled(
     text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str, seconds: float
 ) -> tuple[Program, CubinModule]:
     """Compile a source to PTX and to machine code; most tests take a kernel of a source that is known already."""
-    given: Any = {"arch": arch, "options": options, "name_expressions": names, "filename": filename}
-    module = compile_ptx(text, **given, max_seconds=seconds)
-    return Program(module), compile_cubin(text, **given, max_seconds=seconds)
+    made = compile_cubin(
+        text, arch=arch, options=options, name_expressions=names, filename=filename, max_seconds=seconds
+    )
+    return Program(made.ptx), made
 
 
 @functools.lru_cache(SOURCES_KEPT)

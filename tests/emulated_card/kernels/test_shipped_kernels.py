@@ -14,7 +14,8 @@ import pytest
 if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
     pytest.skip("translating kernels needs: pip install 'pytest-bandwidth[traffic]'", allow_module_level=True)
 
-from interpreted import CUDA_SRC, FreshArrays
+import kernel_resources
+from interpreted import FreshArrays
 
 from emulated_card.kernels.comparing import needs_compiler, run_both
 from pytest_bandwidth.features.traffic import ptx
@@ -63,11 +64,6 @@ KINDS = {
 }
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
 APPROXIMATE = 1e-5
-
-
-@functools.cache
-def module(file: str) -> ptx.PtxModule:
-    return ptx.compile_ptx((CUDA_SRC / file).read_text(encoding="utf-8"), arch=ARCH, filename=file)
 
 
 CASES = [

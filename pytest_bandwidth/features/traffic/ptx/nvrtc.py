@@ -64,10 +64,14 @@ class PtxModule:
 
 @dataclass(frozen=True, slots=True)
 class CubinModule:
-    """Hold machine code of one source text, an ELF file, and what each kernel takes, by its mangled name."""
+    """Hold machine code of one source text, an ELF file, and what each kernel takes, by its mangled name.
+
+    ptx: what it was assembled from.
+    """
 
     data: bytes
     resources: Mapping[str, KernelResources]
+    ptx: PtxModule
 
 
 def compile_ptx(
@@ -86,12 +90,9 @@ def compile_ptx(
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
     NotOnThisDevice without the headers of wmma, and for instructions of another architecture.
     """
-    architecture = arch.replace("sm_", "compute_", 1)
-    own = [option for option in options if option not in _LINE_INFORMATION]
-    asked = [f"--gpu-architecture={architecture}", "-lineinfo", *own]
-    answer = _compile(text, arch, asked, name_expressions, filename, max_seconds, ptx=True)
-    lowered = MappingProxyType(dict(answer["lowered"]))
-    return PtxModule(answer["ptx"], nvrtc_version(), arch, lowered, answer["log"], filename, text)
+    asked = [f"--gpu-architecture={arch.replace('sm_', 'compute_', 1)}"]
+    answer = _compile(text, arch, asked, options, name_expressions, filename, max_seconds)
+    return _ptx_of(answer, text, arch, filename)
 
 
 def compile_cubin(
@@ -103,14 +104,21 @@ def compile_cubin(
     filename: str = "kernel.cu",
     max_seconds: float = math.inf,
 ) -> CubinModule:
-    """Compile to machine code; registers, local and static shared memory of each kernel are from ptxas' report.
+    """Compile to machine code as `compile_ptx` does to PTX, which comes with it: that is half of the compiler's work.
 
+    Registers, local and static shared memory of each kernel are from ptxas' report.
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
     NotOnThisDevice without the headers of wmma, and for instructions of another architecture.
     """
-    asked = [f"--gpu-architecture={arch}", "--ptxas-options=-v", *options]
-    answer = _compile(text, arch, asked, name_expressions, filename, max_seconds, ptx=False)
-    return CubinModule(base64.b64decode(answer["cubin"]), _parse_ptxas(answer["log"]))
+    asked = [f"--gpu-architecture={arch}", "--ptxas-options=-v"]
+    answer = _compile(text, arch, asked, options, name_expressions, filename, max_seconds)
+    ptx = _ptx_of(answer, text, arch, filename)
+    return CubinModule(base64.b64decode(answer["cubin"]), _parse_ptxas(answer["log"]), ptx)
+
+
+def _ptx_of(answer: dict[str, Any], text: str, arch: str, filename: str) -> PtxModule:
+    lowered, log = MappingProxyType(dict(answer["lowered"])), _OF_OTHER_KERNELS.sub("", answer["log"])
+    return PtxModule(answer["ptx"], nvrtc_version(), arch, lowered, log, filename, text)
 
 
 def nvrtc_version() -> str:
@@ -132,19 +140,19 @@ def _about() -> dict[str, Any]:
 def _compile(
     text: str,
     arch: str,
+    asked: Sequence[str],
     options: Sequence[str],
     name_expressions: Sequence[str],
     filename: str,
     max_seconds: float,
-    *,
-    ptx: bool,
 ) -> dict[str, Any]:
+    own = [option for option in options if option not in _LINE_INFORMATION]
+    folders = [f"--include-path={folder}" for folder in _about()["folders"]]
     request = {
         "text": text,
         "filename": filename,
         "names": list(name_expressions),
-        "options": [*options, *(f"--include-path={folder}" for folder in _about()["folders"])],
-        "ptx": ptx,
+        "options": [*asked, "-lineinfo", *own, *folders],
     }
     answer = ask(request, max_seconds)
     if "failed" in answer:
@@ -165,7 +173,7 @@ def _compile(
 
 # "Instruction 'wgmma.fence' not supported on .target 'sm_80'", "Feature 'fma.f32x2' requires .target sm_100 or higher".
 _OF_OTHER_ARCHITECTURES = re.compile(r"(not supported on|requires) \.target |cannot be compiled for architecture ")
-# What ptxas tells of each kernel, whether or not another one is wrong.
+# What ptxas tells of each kernel, whether or not anything is wrong.
 _OF_OTHER_KERNELS = re.compile(r"^ptxas +(info\b|\. ).*\n?", re.MULTILINE)
 _MISSING = re.compile(r'cannot open source file "([^"]+)"')
 
