@@ -38,7 +38,7 @@ COPY = operation_called("device_to_device-library")
 def spoilt(operation, damage):
     """The operation with something done to each result after its steps."""
 
-    def prepare(arrays, dtype, sizes):
+    def make(arrays, dtype, **sizes):
         case = operation.prepare(arrays, dtype, sizes)
 
         def harm():
@@ -47,7 +47,7 @@ def spoilt(operation, damage):
 
         return replace(case, steps=(*case.steps, harm))
 
-    return replace(operation, prepare=prepare)
+    return replace(operation, make=make)
 
 
 def zero_last(array):

@@ -76,7 +76,9 @@ def test_an_operation_does_the_same_both_ways(operation: Any, dtype: str) -> Non
     case = operation.prepare(FreshArrays(1), dtype, next(iter(operation.shapes(SMALL_BYTES, dtype))))
     launches = [step for step in case.steps if isinstance(step, KernelStep)]
     for step in launches:
-        run_both(kernel_resources.ptx(step.file, ARCH), step.kernel, step.grid, step.block, step.args, relative=APPROXIMATE)
+        run_both(
+            kernel_resources.ptx(step.file, ARCH), step.kernel, step.grid, step.block, step.args, relative=APPROXIMATE
+        )
 
 
 def test_every_kind_is_there() -> None:

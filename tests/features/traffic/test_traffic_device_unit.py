@@ -75,7 +75,9 @@ def counted(device, kernel):
 
 def test_a_source_is_compiled_once_for_all_its_kernels(device, monkeypatch):
     compiled = []
-    monkeypatch.setattr(traffic, "compile_cubin", lambda *a, **k: compiled.append(k["options"]) or compile_cubin(*a, **k))
+    monkeypatch.setattr(
+        traffic, "compile_cubin", lambda *a, **k: compiled.append(k["options"]) or compile_cubin(*a, **k)
+    )
     text = COUNTED + "// a text of its own"
     kernels = [device.kernel(KernelSource(text=text, name=name)) for name in ("count", "other", "count")]
     assert [counted(device, kernel) for kernel in kernels] == [1, -1, 2]
