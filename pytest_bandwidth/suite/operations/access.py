@@ -190,20 +190,16 @@ def _within() -> Operation:
     return Operation("device_to_device", "library", FLOATS, make, shapes, small, devices)
 
 
-def _host_array(xp: Any, n: int, dtype: str, *, pinned: bool) -> Any:
-    """Return n elements of host memory; pinned: locked in place, so that the device can copy it by itself."""
-    if not pinned:
-        return np.empty(n, dtype)
-    memory = xp.cuda.alloc_pinned_memory(n * np.dtype(dtype).itemsize)
-    return np.frombuffer(memory, dtype, n)
-
-
 def _with_host(name: str, *, pinned: bool) -> Operation:
-    """Copy from the host, or to it, and count what the device's memory sees of that."""
+    """Copy from the host, or to it, and count what the device's memory sees of that.
+
+    pinned: locked in place, so that the device can copy it by itself.
+    """
 
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
         xp = arrays.xp
-        host, source = _host_array(xp, n, dtype, pinned=pinned), centred(arrays, n, dtype)
+        source, size = centred(arrays, n, dtype), n * bytes_per_element(dtype)
+        host = np.frombuffer(xp.cuda.alloc_pinned_memory(size), dtype, n) if pinned else np.empty(n, dtype)
         if name == "device_to_host":
 
             def copy_back() -> None:

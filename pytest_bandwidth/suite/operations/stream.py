@@ -73,7 +73,7 @@ def _map(
         more = (*(scalar(value, dtype) for value in scalars), n)
 
         def expected(*hosts: Any) -> Any:
-            return np.broadcast_to(reference(*hosts, *scalars), (n,))
+            return np.broadcast_to(reference(*map(references.wide, hosts), *scalars), (n,))
 
         exact = kernel in ("copy", "write")
         tolerance = EXACT if exact else rounding(dtype, absolute=2 * ROUNDING[ARITHMETIC[dtype]])
@@ -235,9 +235,9 @@ OPERATIONS: tuple[Operation, ...] = (
         for kernel, inputs, model, reference, scalars in (
             ("write", 0, traffic.write, lambda value: value, (SCALAR,)),
             ("copy", 1, traffic.copy, lambda a: a, ()),
-            ("scale", 1, traffic.scale, references.scale, (SCALAR,)),
-            ("add", 2, traffic.add, references.add, ()),
-            ("triad", 2, traffic.triad, references.triad, (SCALAR,)),
+            ("scale", 1, traffic.scale, np.multiply, (SCALAR,)),
+            ("add", 2, traffic.add, np.add, ()),
+            ("triad", 2, traffic.triad, lambda b, c, factor: b + factor * c, (SCALAR,)),
         )
         for operation in versions(partial(_map, kernel, inputs, model, reference, scalars), "wide", "plain")
         # To a copy bfloat16 are as good as halves.
@@ -247,7 +247,9 @@ OPERATIONS: tuple[Operation, ...] = (
     *versions(partial(_reduction, "dot", 2, traffic.dot), "wide", "plain"),
     *versions(partial(_chain, "bias_relu_dropout", _THREE, _of_three_wide), "wide"),
     *(_chain("bias_relu_dropout", _THREE, _of_three, version) for version in ("fused", "unfused")),
-    *versions(partial(_chain, "cos_cos", _TWO, references.cos_cos), "wide", "fused", "unfused"),
+    *versions(
+        partial(_chain, "cos_cos", _TWO, lambda a: np.cos(np.cos(references.wide(a)))), "wide", "fused", "unfused"
+    ),
     *versions(_swiglu, "wide", "plain"),
     *(_sweep("intensity_fma", version) for version in ("wide", "fma")),
     _sweep("intensity_add", "add"),
