@@ -1,6 +1,6 @@
 """Measure what it costs a test to identify its code, in addition to compiling it.
 
-    python benchmarks/code_identity.py [--repeat 5] [--indices-mib 1024]
+    python benchmarks/code_identity.py [--repeat 5] [--indices-mib 1024] [--file softmax.cu]
 
 For each shipped kernel: the normal form of its PTX, its machine code from the cubin, and both hashes, as at a test's
 first launch of it. For each of its twins on the host: the Numba function's hash, which every test takes. Where CuPy is
@@ -17,7 +17,7 @@ import importlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -32,7 +32,7 @@ from pytest_bandwidth.devices.contents import sums_of
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.code.kernel_signature import source_name
-from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx
+from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin
 from pytest_bandwidth.read_files.listing import ReadFiles
 from pytest_bandwidth.read_files.opened import OpenedFiles
 from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
@@ -48,13 +48,14 @@ def milliseconds(call: Callable[[], object], repeat: int) -> float:
     return 1e3 * median(taken)
 
 
-def kernels(repeat: int) -> tuple[dict[str, float], list[int]]:
+def kernels(names: Sequence[str], repeat: int) -> tuple[dict[str, float], list[int]]:
     """Return milliseconds by kernel, and the bytes of each normal form."""
     found: dict[str, float] = {}
     sizes = []
-    for file in shipped_files():
+    for file in names:
         text = (shipped_folder() / file).read_text(encoding="utf-8")
-        ptx, cubin = compile_ptx(text, filename=file), compile_cubin(text, filename=file).data
+        made = compile_cubin(text, filename=file)
+        ptx, cubin = made.ptx, made.data
         for name in Program(ptx).kernels:
             identify = partial(kernel_code.__wrapped__, ptx.ptx, cubin, name)
             found[source_name(name)] = milliseconds(identify, repeat)
@@ -62,7 +63,7 @@ def kernels(repeat: int) -> tuple[dict[str, float], list[int]]:
     return found, sizes
 
 
-def raw_kernels() -> tuple[dict[str, float], dict[str, float]]:
+def raw_kernels(names: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
     """Return milliseconds of each shipped kernel whose source is compiled, and of each source; nothing without CuPy."""
     try:
         import cupy
@@ -71,7 +72,7 @@ def raw_kernels() -> tuple[dict[str, float], dict[str, float]]:
     cupy.cuda.compiler._get_arch_for_options_for_nvrtc = lambda: ("-arch=sm_90", "cubin")  # there need be no GPU
     codes = RawKernelCodes(cupy, None)
     compiled, found = {}, {}
-    for file in shipped_files():
+    for file in names:
         text = (shipped_folder() / file).read_text(encoding="utf-8")
         compiled[file] = milliseconds(partial(codes.code, cupy.RawKernel(text, "none")), 1)
         for name in kernel_names(text):
@@ -125,9 +126,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, help="calls of which the median counts (default: 5)")
     parser.add_argument("--indices-mib", type=int, default=1024, help="MiB of indices to hash (default: 1024)")
+    parser.add_argument("--file", action="append", help="a file of kernels (default: all that ship)")
     options = parser.parse_args()
-    repeat = options.repeat
-    of_kernels, sizes = kernels(repeat)
+    repeat, names = options.repeat, options.file or shipped_files()
+    of_kernels, sizes = kernels(names, repeat)
     of_functions = {
         name: milliseconds(lambda k=k: function_digest(k.function), repeat) for name, k in HOST_KERNELS.items()
     }
@@ -139,7 +141,7 @@ def main() -> None:
     first, later = files(repeat)
     print(line("files of a test of 200 modules, first", {"any": first}))
     print(line("files of a test of 200 modules, later", {"any": later}))
-    raw, sources = raw_kernels()
+    raw, sources = raw_kernels(names)
     if raw:
         print(line("raw kernel of CuPy's", raw))
         print(line("its source, compiled once more", sources))

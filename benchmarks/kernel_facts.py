@@ -33,7 +33,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
-from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx, execute
+from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, execute
 from pytest_bandwidth.features.traffic.ptx.nvrtc import CubinModule
 from pytest_bandwidth.features.traffic.ptx.occupancy import occupancy_of
 from pytest_bandwidth.features.traffic.ptx.races import GRANULE, AsyncCopies
@@ -206,7 +206,7 @@ def source(file: str) -> str:
 
 @functools.cache
 def program(file: str, arch: str) -> Program:
-    return Program(compile_ptx(source(file), arch=arch, filename=file))
+    return Program(cubin(file, arch).ptx)
 
 
 @functools.cache

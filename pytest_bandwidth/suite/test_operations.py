@@ -251,7 +251,7 @@ def wave_finding(name: str, version: str, sizes: Sizes, identity: DeviceIdentity
         return None
     if not isinstance(processors, int) or not sizes["m"] * sizes["n"]:
         return None
-    sides = (*tile, split_depth(sizes, processors)) if version == "split-k" else tile
+    sides = (*tile, split_depth(**sizes, processor_count=processors)) if version == "split-k" else tile
     count, waves = _tiles_and_waves(sizes, sides, processors)
     last = (count - (waves - 1) * processors) / processors
     of_waves = f"{waves} wave{'s' if waves > 1 else ''}"

@@ -25,7 +25,7 @@ tokens.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -432,13 +432,4 @@ def kv_cache_read(
 
 
 def _repeat(once: Traffic, times: int) -> Traffic:
-    def scaled(value: int | None) -> int | None:
-        return None if value is None else times * value
-
-    return Traffic(
-        times * once.bytes_read,
-        times * once.bytes_written,
-        times * once.flop,
-        scaled(once.requested_read),
-        scaled(once.requested_written),
-    )
+    return Traffic(**{name: value and times * value for name, value in asdict(once).items()})

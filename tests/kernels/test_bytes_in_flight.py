@@ -6,7 +6,6 @@ import runpy
 import kernel_resources
 import pytest
 
-from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.suite.operations.rows import HELD_BYTES, LARGEST_BLOCK
 from pytest_bandwidth.suite.operations.stream import WIDE_BYTES_AHEAD
 
@@ -110,20 +109,13 @@ def test_blocks_for_the_longest_rows_have_enough_registers(file, kernel):
 
 
 @functools.cache
-def ptx(file: str) -> str:
-    nvrtc = pytest.importorskip("pytest_bandwidth.features.traffic.ptx.nvrtc")
-    text = (shipped_folder() / file).read_text(encoding="ascii")
-    return str(nvrtc.compile_ptx(text, arch="sm_90", filename=file).ptx)
-
-
-@functools.cache
 def facts():
     return runpy.run_path(str(kernel_resources.ROOT / "benchmarks" / "kernel_facts.py"))
 
 
 @each_kernel
 def test_a_thread_loads_64_bytes_before_it_uses_the_first(file, kernel):
-    _, size = facts()["loads_under_way"](facts()["kernel_ptx"](ptx(file), kernel))
+    _, size = facts()["loads_under_way"](facts()["kernel_ptx"](kernel_resources.ptx(file, "sm_90").ptx, kernel))
     assert size >= WIDE_BYTES_AHEAD == HELD_BYTES
 
 

@@ -11,8 +11,6 @@ from pytest_bandwidth.domain.errors import KernelError
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="compiling kernels needs: pip install 'pytest-bandwidth[traffic]'")
 
-from pytest_bandwidth.features.traffic.ptx import compile_ptx
-
 FILES = kernel_resources.kernel_files()
 file_by_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 
@@ -33,8 +31,8 @@ def test_every_kernel_is_found_by_its_name_in_the_text_and_has_code_of_its_own(f
     # No macro may make kernels: a wrong name could not be answered with the list of those that exist.
     text = file.read_text(encoding="ascii")
     assert sorted(kernel_names(text)) == sorted(compiled(file)) != []
-    ptx, machine_code = compile_ptx(text, filename=file.name).ptx, kernel_resources.cubin(text, file.name, "sm_90").data
-    found = [kernel_code(ptx, machine_code, name).identity for name in compiled(file)]
+    made = kernel_resources.cubin(text, file.name, "sm_90")
+    found = [kernel_code(made.ptx.ptx, made.data, name).identity for name in compiled(file)]
     assert len({one.ptx for one in found} - {None}) == len({one.sass for one in found} - {None}) == len(found)
     assert max(map(len, text.splitlines())) <= 120
     assert text.startswith("// "), "a header comment tells what the family is"

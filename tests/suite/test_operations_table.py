@@ -1,11 +1,11 @@
 """The table of operations: complete, consistent with the kernels, and right about what it says of sizes."""
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pytest_bandwidth.devices.kernel_source import kernel_names
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
@@ -14,7 +14,6 @@ from pytest_bandwidth.suite.operations.model import Case, Tolerance, poison, til
 from pytest_bandwidth.suite.operations.table import Formula, formula_of
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
-DEFINED = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(')
 
 
 class HostArrays:
@@ -52,7 +51,7 @@ def test_every_kernel_has_its_operation_and_every_operation_its_kernels():
             launched |= {(step.file, step.kernel) for step in prepared(operation, dtype, sizes).steps}
     # probe.cu is what the measuring itself needs.
     files = [path for path in CUDA_SRC.glob("*.cu") if path.name != "probe.cu"]
-    defined = {(path.name, kernel) for path in files for kernel in DEFINED.findall(path.read_text(encoding="utf-8"))}
+    defined = {(path.name, kernel) for path in files for kernel in kernel_names(path.read_text(encoding="utf-8"))}
     assert launched == defined
 
 

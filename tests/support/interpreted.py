@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import kernel_resources
 import numpy as np
 import pytest
 
@@ -15,7 +16,6 @@ from pytest_bandwidth.features.traffic.ptx.counts import Execution
 from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import fill_untouched
 from pytest_bandwidth.features.traffic.ptx.launch import execute
-from pytest_bandwidth.features.traffic.ptx.nvrtc import compile_ptx
 from pytest_bandwidth.suite.operations.model import Case, KernelStep
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
@@ -48,12 +48,8 @@ class FreshArrays:
 
 
 @functools.cache
-def program(text: str, arch: str, filename: str = "kernel.cu") -> Program:
-    return Program(compile_ptx(text, arch=arch, filename=filename))
-
-
 def shipped(file: str, arch: str) -> Program:
-    return program((CUDA_SRC / file).read_text(encoding="utf-8"), arch, file)
+    return Program(kernel_resources.ptx(file, arch))
 
 
 def run(case: Case, arrays: FreshArrays, arch: str, *, one_block: bool = False) -> list[Execution]:

@@ -47,11 +47,11 @@ def _of_each(head: str, bodies: tuple[str, ...]) -> str:
     return head[:start] + "".join(kernels)
 
 
-def computes_what_numpy_does(one: Program, arch: str = "sm_90") -> None:
-    """Run a program of `compat` and compare its results."""
+def computes_what_numpy_does(one: Program, arch: str = "sm_90", text: str = "", kernel: str = "k") -> None:
+    """Run a program of `compat` and compare its results. text, kernel: where it lies, unless in a text of its own."""
     args, results = one.make(Random(one.dtype))
     expected = [np.array(value) for _, value in results]
-    run(one.source, "k", one.grid, one.block, *args, shared_bytes=one.shared_bytes, arch=arch)
+    run(text or one.source, kernel, one.grid, one.block, *args, shared_bytes=one.shared_bytes, arch=arch)
     for (array, _), value in zip(results, expected, strict=True):
         found = np.asarray(array)
         if found.dtype.kind in "iu":

@@ -512,8 +512,8 @@ def _compiled(
 ) -> tuple[Program, nvrtc.CubinModule]:
     """Compile a source to PTX and to machine code; most tests take a kernel of a source that is known already."""
     given: Any = {"arch": arch, "options": options, "name_expressions": names, "filename": filename}
-    module = nvrtc.compile_ptx(text, **given, max_seconds=seconds)
-    return Program(module), nvrtc.compile_cubin(text, **given, max_seconds=seconds)
+    made = nvrtc.compile_cubin(text, **given, max_seconds=seconds)
+    return Program(made.ptx), made
 
 
 @functools.lru_cache(SOURCES_KEPT)

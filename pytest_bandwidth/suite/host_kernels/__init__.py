@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -40,8 +40,17 @@ def _family(
 
 
 def _products(text: str) -> Callable[..., Sequence[int]]:
+    """Read extents, of factors such as ``rows``, ``18`` and ``k/32``, which is rounded up."""
+
+    def factor(text: str, sizes: Mapping[str, int]) -> int:
+        name, _, divisor = text.partition("/")
+        return int(name) if name.isdigit() else -(-sizes[name] // int(divisor or 1))
+
     def extents(**sizes: int) -> list[int]:
-        return [prod(1 if name == "1" else sizes[name] for name in factors.split("·")) for factors in text.split()]
+        query_heads, kv_heads = sizes.get("query_heads", 0), sizes.get("kv_heads", 1)
+        if sizes.get("batch") and query_heads and (kv_heads == 0 or query_heads % kv_heads):
+            raise UsageError(f"query_heads is {query_heads}, expected a multiple of kv_heads, which is {kv_heads}")
+        return [prod(factor(one, sizes) for one in factors.split("·")) for factors in text.split()]
 
     return extents
 
@@ -49,53 +58,6 @@ def _products(text: str) -> Callable[..., Sequence[int]]:
 def _reach(stride: int, n: int) -> int:
     """Return the number of elements up to the last one that n steps of a stride touch."""
     return (n - 1) * stride + 1 if n else 0
-
-
-def _turned(tokens: int, heads: int, d: int) -> Sequence[int]:
-    return tokens * heads * d, tokens * heads * d, tokens * (d // 2), tokens * (d // 2)
-
-
-def _q4_bytes(elements: int) -> int:
-    return -(-elements // matmul.Q4_ELEMENTS) * matmul.Q4_BYTES
-
-
-def _q4_product(m: int, n: int, k: int) -> Sequence[int]:
-    return m * n, m * k, n * _q4_bytes(k)
-
-
-def _q4_planar(m: int, n: int, k: int) -> Sequence[int]:
-    blocks = n * -(-k // matmul.Q4_ELEMENTS)
-    return m * n, m * k, blocks * 16, blocks * 2
-
-
-def _of_mxfp8(blocks: int) -> Sequence[int]:
-    return blocks * quantize.MX_ELEMENTS, blocks, blocks * quantize.MX_ELEMENTS
-
-
-def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, capacity: int) -> Sequence[int]:
-    del tokens  # the caches have room for `capacity` of them, and what is past that is ignored
-    if batch and query_heads and (kv_heads == 0 or query_heads % kv_heads):
-        raise UsageError(f"query_heads is {query_heads}, expected a multiple of kv_heads, which is {kv_heads}")
-    result, cache = batch * query_heads * d, batch * kv_heads * capacity * d
-    return result, result, cache, cache
-
-
-def _decoded_paged(batch: int, pages: int, **sizes: int) -> Sequence[int]:
-    # Of a sequence's own; what the table names has to exist.
-    return *_decoded(batch, capacity=pages * attention.PAGE, **sizes), batch * pages
-
-
-def _decoded_fp8(batch: int, kv_heads: int, capacity: int, **sizes: int) -> Sequence[int]:
-    scales = batch * kv_heads * capacity
-    return *_decoded(batch, kv_heads=kv_heads, capacity=capacity, **sizes), scales, scales
-
-
-def _split_of(decoded: Callable[..., Sequence[int]]) -> Callable[..., Sequence[int]]:
-    def extents(batch: int, query_heads: int, splits: int, d: int, **sizes: int) -> Sequence[int]:
-        ranges = batch * query_heads * splits
-        return ranges * d, ranges, ranges, *decoded(batch=batch, query_heads=query_heads, d=d, **sizes)[1:]
-
-    return extents
 
 
 _ONE_TO_ONE, _MATRIX = "out:T* in:T* n:i64", "out:T* in:T* rows:i64 cols:i64"
@@ -109,6 +71,7 @@ _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:
 _OF_RMS_NORM = "rows·cols rows·cols rows·cols rows·cols cols"
 _TOPK = "values:T* columns:i32* in:T* rows:i64 cols:i64 k:i64"
 _ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
+_OF_ROPE = "tokens·heads·d tokens·heads·d tokens·d/2 tokens·d/2"
 _QUANTIZE, _OF_QUANTIZED = "codes:{}* scales:f32* in:T* rows:i64 cols:i64", "rows·cols rows rows·cols"
 _QUANTIZERS = "quantize_{0}_plain quantize_{0}_registers"
 _MXFP8 = "codes:u8* scales:u8* in:T* blocks:i64"
@@ -134,6 +97,12 @@ _COMBINE = f"out:T* {_PARTIALS} heads:i64 d:i64 splits:i64"
 _OF_CACHES = "batch·kv_heads·capacity·d batch·kv_heads·capacity·d"
 _OF_NEW = "batch·kv_heads·tokens·d batch·kv_heads·tokens·d"
 _OF_SCALES = "batch·kv_heads·capacity batch·kv_heads·capacity"
+# Of decoding: the query, which is as large as the result, or partial results; then the query and the cache.
+_OF_QUERY = "batch·query_heads·d"
+_OF_PARTIALS = "batch·query_heads·splits·d batch·query_heads·splits batch·query_heads·splits"
+_OF_CACHE = f"{_OF_QUERY} {_OF_CACHES}"
+_OF_FP8 = f"{_OF_CACHE} {_OF_SCALES}"
+_OF_PAGES = f"{_OF_QUERY} batch·pages·16·kv_heads·d batch·pages·16·kv_heads·d batch·pages"
 _OF_COMBINE = "heads·d heads·splits·d heads·splits heads·splits"
 
 _FAMILIES: tuple[Iterator[HostKernel], ...] = (
@@ -175,35 +144,38 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
     _family("topk", norms.topk, _TOPK, "rows·k rows·k rows·cols", MOST),
-    _family("rope", rope.rope, _ROPE, _turned, MOST),
+    _family("rope", rope.rope, _ROPE, _OF_ROPE, MOST),
     _family(_QUANTIZERS.format("int8"), quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED),
     _family(_QUANTIZERS.format("fp8"), quantize.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED),
-    _family(_QUANTIZERS.format("mxfp8"), quantize.quantize_mxfp8, _MXFP8, _of_mxfp8),
+    _family(_QUANTIZERS.format("mxfp8"), quantize.quantize_mxfp8, _MXFP8, "blocks·32 blocks blocks·32"),
     _family("dequantize_int8", quantize.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, MOST),
     _family("dequantize_fp8", quantize.dequantize_fp8, _DEQUANTIZE.format("u8"), _OF_DEQUANTIZED, MOST),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
-    _family("gemm_tiled", matmul.gemm_tiled, _GEMM, "m·n m·k k·n"),
-    _family("gemm_blocked gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
+    _family("gemm_tiled gemm_blocked gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
     _family("gemm_split_k", matmul.gemm_split_k, _GEMM_SPLIT, "splits·m·n m·k k·n"),
     _family("gemm_split_k_combine", matmul.gemm_split_k_combine, _GEMM_COMBINE, "m·n splits·m·n"),
     _family("gemv", matmul.gemv, "y:T* w:T* x:T* n:i64 k:i64", "n n·k k", MOST),
     _family("gemm_int8_plain gemm_int8_pipelined", matmul.gemm_int8, _INT8, "m·n m·k n·k m n"),
     _family("linear_gemv linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
-    _family("q4_0_gemv q4_0_gemm", matmul.q4_0_product, _PACKED, _q4_product),
-    _family("q4_0_gemv_planar q4_0_gemm_planar", matmul.q4_0_planar, _PLANAR, _q4_planar),
-    _family("q4_0_dequantize", matmul.q4_0_dequantize, "out:T* blocks:u8* n:i64", lambda n: (n, _q4_bytes(n)), MOST),
+    _family("q4_0_gemv q4_0_gemm", matmul.q4_0_product, _PACKED, "m·n m·k n·k/32·18"),
+    _family("q4_0_gemv_planar q4_0_gemm_planar", matmul.q4_0_planar, _PLANAR, "m·n m·k n·k/32·16 n·k/32·2"),
+    _family("q4_0_dequantize", matmul.q4_0_dequantize, "out:T* blocks:u8* n:i64", "n n/32·18", MOST),
     _family("attention_scores", attention.attention_scores, _SCORES, "heads·n·n heads·n·d heads·n·d"),
     _family("attention_output", attention.attention_output, _OUTPUT, "heads·n·d heads·n·n heads·n·d"),
     _family("attention_flash attention_flash2_64 attention_flash2_128", attention.attention_flash, _FLASH, _OF_FLASH),
     _family("kv_append", attention.kv_append, _NEW, f"{_OF_CACHES} {_OF_NEW}", MOST, bits=True),
     _family("kv_append_fp8", attention.kv_append_fp8, _NEW_FP8, f"{_OF_CACHES} {_OF_SCALES} {_OF_NEW}", MOST),
-    _family("kv_decode_fp8", attention.kv_decode_fp8, f"out:T* {_FP8}", _decoded_fp8),
-    _family("kv_decode_fp8_grouped", attention.kv_decode_fp8_split, _SPLIT.format(_FP8), _split_of(_decoded_fp8)),
-    _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", _decoded),
-    _family("kv_decode_split kv_decode_grouped", attention.kv_decode_split, _SPLIT.format(_CACHE), _split_of(_decoded)),
-    _family("kv_decode_paged", attention.kv_decode_paged, f"out:T* {_PAGED}", _decoded_paged),
+    _family("kv_decode_fp8", attention.kv_decode_fp8, f"out:T* {_FP8}", f"{_OF_QUERY} {_OF_FP8}"),
+    _family("kv_decode_fp8_grouped", attention.kv_decode_fp8_split, _SPLIT.format(_FP8), f"{_OF_PARTIALS} {_OF_FP8}"),
+    _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", f"{_OF_QUERY} {_OF_CACHE}"),
     _family(
-        "kv_decode_paged_grouped", attention.kv_decode_paged_split, _SPLIT.format(_PAGED), _split_of(_decoded_paged)
+        *("kv_decode_split kv_decode_grouped", attention.kv_decode_split),
+        *(_SPLIT.format(_CACHE), f"{_OF_PARTIALS} {_OF_CACHE}"),
+    ),
+    _family("kv_decode_paged", attention.kv_decode_paged, f"out:T* {_PAGED}", f"{_OF_QUERY} {_OF_PAGES}"),
+    _family(
+        *("kv_decode_paged_grouped", attention.kv_decode_paged_split),
+        *(_SPLIT.format(_PAGED), f"{_OF_PARTIALS} {_OF_PAGES}"),
     ),
     _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
 )

@@ -25,8 +25,7 @@ from pytest_bandwidth.devices.cpu.simd import (
     typed_intrinsic,
     whole_lines,
 )
-from pytest_bandwidth.suite.host_kernels.simd_math import in_place
-from pytest_bandwidth.suite.host_kernels.stream import each_line
+from pytest_bandwidth.suite.host_kernels.stream import each_line, fill, moved
 
 Array = Any
 
@@ -94,15 +93,10 @@ def strided_write(parts: int, out: Array, x: Array, stride: int, n: int) -> None
             out[i * stride] = x[i]
 
 
-@in_place
-def _shifted(take: Any, i: int, given: Any) -> Any:
-    return take(given[0], i + given[1])
-
-
 @parallel
 def misaligned(parts: int, out: Array, x: Array, offset: int, n: int) -> None:
     """Write out[i] = x[i + offset]."""
-    each_line(parts, out, n, _shifted, (x, offset))
+    each_line(parts, out, n, moved, (x, offset))
 
 
 @parallel
@@ -126,14 +120,7 @@ def gather(parts: int, out: Array, x: Array, index: Array, length: int, n: int) 
 @inlined
 def copy_row(out: Array, out0: int, x: Array, x0: int, d: int) -> None:
     """Copy d elements past the caches, but for those that fill no line."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, out0, d)
-    for line in range(lines):
-        c = head + line * lanes
-        stream(out, out0 + c, load(x, x0 + c))
-    for k in range(d - lines * lanes):
-        c = outside(k, head, lines * lanes)
-        out[out0 + c] = x[x0 + c]
+    fill(stream, out, out0, d, moved, (x, x0 - out0))
 
 
 @parallel

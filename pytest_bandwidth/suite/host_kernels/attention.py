@@ -22,9 +22,10 @@ from pytest_bandwidth.devices.cpu.simd import (
     store,
 )
 from pytest_bandwidth.suite.host_kernels.access import copy_row
-from pytest_bandwidth.suite.host_kernels.matmul import NOT_BESIDE, PANEL, dot_product, product
+from pytest_bandwidth.suite.host_kernels.matmul import NOT_BESIDE, PANEL, product
 from pytest_bandwidth.suite.host_kernels.quantize import MOST_OF_FP8, fp8_code, fp8_value, scale_of_row
 from pytest_bandwidth.suite.host_kernels.simd_math import exponential, in_place
+from pytest_bandwidth.suite.host_kernels.stream import dot_of
 
 Array = Any
 
@@ -44,7 +45,7 @@ def attention_scores(parts: int, s: Array, q: Array, k: Array, scale: Any, heads
         for at in range(heads * n * part // parts, heads * n * (part + 1) // parts):
             keys = at // n * n * d
             for key in range(n):
-                put(s, at * n + key, scale * dot_product(q, at * d, k, keys + key * d, d))
+                put(s, at * n + key, scale * dot_of(q, at * d, k, keys + key * d, d, ZERO))
 
 
 @parallel
@@ -62,7 +63,7 @@ def _block_weights(weights: Array, q: Array, q0: int, k: Array, at: int, scale: 
     """Leave the scores of `count` keys from element `at` on in weights; return the largest."""
     high = LOWEST
     for key in range(count):
-        score = scale * dot_product(q, q0, k, at + key * d, d)
+        score = scale * dot_of(q, q0, k, at + key * d, d, ZERO)
         weights[key] = score
         if score > high:
             high = score
@@ -249,17 +250,15 @@ def _attend_cached(work: Array, head: int, begin: int, end: int, sizes: tuple[in
 
 
 @parallel
-def kv_decode(parts: int, out: Array, q: Array, k: Array, v: Array, scale: Any, *sizes: int) -> None:
+def kv_decode(parts: int, out: Array, *given: Any) -> None:
     """Write one query token's attention to `tokens` cached ones, for each head."""
-    _each_head(parts, out, sizes, sizes[5], _attend_cached, (q, k, v, scale))
+    _each_head(parts, out, given[4:], given[9], _attend_cached, given[:4])
 
 
 @parallel
-def kv_decode_split(
-    parts: int, result: Array, high: Array, summed: Array, q: Array, k: Array, v: Array, scale: Any, *sizes: int
-) -> None:
+def kv_decode_split(parts: int, result: Array, high: Array, summed: Array, *given: Any) -> None:
     """Decode as kv_decode, in ranges. Their number is the last of the sizes, here and below."""
-    _each_range(parts, (result, high, summed), sizes, sizes[5], 1, _attend_cached, (q, k, v, scale))
+    _each_range(parts, (result, high, summed), given[4:], given[9], 1, _attend_cached, given[:4])
 
 
 @inlined
@@ -286,19 +285,15 @@ def _attend_fp8(work: Array, head: int, begin: int, end: int, sizes: tuple[int, 
 
 
 @parallel
-def kv_decode_fp8(
-    parts: int, out: Array, q: Array, k: Array, v: Array, k_scales: Array, v_scales: Array, scale: Any, *sizes: int
-) -> None:
+def kv_decode_fp8(parts: int, out: Array, *given: Any) -> None:
     """Decode as kv_decode, from a cache that kv_append_fp8 fills."""
-    _each_head(parts, out, sizes, sizes[5], _attend_fp8, (q, k, v, k_scales, v_scales, scale))
+    _each_head(parts, out, given[6:], given[11], _attend_fp8, given[:6])
 
 
 @parallel
-def kv_decode_fp8_split(parts: int, result: Array, high: Array, summed: Array, q: Array, *more: Any) -> None:
+def kv_decode_fp8_split(parts: int, result: Array, high: Array, summed: Array, *given: Any) -> None:
     """Decode as kv_decode_fp8, in ranges."""
-    k, v, k_scales, v_scales, scale = more[:5]
-    given, sizes = (q, k, v, k_scales, v_scales, scale), more[5:]
-    _each_range(parts, (result, high, summed), sizes, sizes[5], 1, _attend_fp8, given)
+    _each_range(parts, (result, high, summed), given[6:], given[11], 1, _attend_fp8, given[:6])
 
 
 @inlined
@@ -317,21 +312,15 @@ def _attend_pages(work: Array, head: int, begin: int, end: int, sizes: tuple[int
 
 
 @parallel
-def kv_decode_paged(
-    parts: int, out: Array, q: Array, k: Array, v: Array, table: Array, scale: Any, *sizes: int
-) -> None:
+def kv_decode_paged(parts: int, out: Array, *given: Any) -> None:
     """Decode as kv_decode, keys and values lying in pages that the table names."""
-    _each_head(parts, out, sizes, sizes[5] * PAGE, _attend_pages, (q, k, v, table, scale))
+    _each_head(parts, out, given[5:], given[10] * PAGE, _attend_pages, given[:5])
 
 
 @parallel
-def kv_decode_paged_split(
-    parts: int, result: Array, high: Array, summed: Array, q: Array, k: Array, v: Array, table: Array, *more: Any
-) -> None:
+def kv_decode_paged_split(parts: int, result: Array, high: Array, summed: Array, *given: Any) -> None:
     """Decode as kv_decode_paged, in ranges of whole pages."""
-    scale, sizes = more[0], more[1:]
-    given = (q, k, v, table, scale)
-    _each_range(parts, (result, high, summed), sizes, sizes[5] * PAGE, PAGE, _attend_pages, given)
+    _each_range(parts, (result, high, summed), given[5:], given[10] * PAGE, PAGE, _attend_pages, given[:5])
 
 
 @parallel

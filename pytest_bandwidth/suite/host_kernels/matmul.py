@@ -29,11 +29,11 @@ from pytest_bandwidth.devices.cpu.simd import (
     total,
     typed_intrinsic,
 )
+from pytest_bandwidth.suite.host_kernels.stream import dot_of
 
 Array = Any
 
 ZERO = np.float32(0)
-TILE = 32
 SPLIT_STEP = 32
 PANEL = 16  # columns of the result that fill a line
 # Where in a page what is written begins while another scratch is read.
@@ -53,35 +53,6 @@ def gemm_naive(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: in
             for i in range(k):
                 found += get(a, row * k + i) * get(b, i * n + col)
             put(out, at, found)
-
-
-@parallel
-def gemm_tiled(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: int) -> None:
-    """Compute as gemm_naive, by 32 × 32 tiles of a and b that stay in a cache while they are used."""
-    bands = (m + TILE - 1) // TILE
-    for part in prange(parts):
-        tile = scratch(TILE * TILE, np.float32).reshape(TILE, TILE)
-        sums = scratch(TILE * TILE, np.float32, NOT_BESIDE).reshape(TILE, TILE)
-        for band in range(bands * part // parts, bands * (part + 1) // parts):
-            row0 = band * TILE
-            rows = min(TILE, m - row0)
-            for col0 in range(0, n, TILE):
-                cols = min(TILE, n - col0)
-                sums[:] = ZERO
-                for k0 in range(0, k, TILE):
-                    depth = min(TILE, k - k0)
-                    tile[:] = ZERO
-                    for i in range(depth):
-                        for c in range(cols):
-                            tile[i, c] = get(b, (k0 + i) * n + col0 + c)
-                    for r in range(rows):
-                        for i in range(depth):
-                            factor = get(a, (row0 + r) * k + k0 + i)
-                            for c in range(TILE):
-                                sums[r, c] += factor * tile[i, c]
-                for r in range(rows):
-                    for c in range(cols):
-                        put(out, (row0 + r) * n + col0 + c, sums[r, c])
 
 
 @inlined
@@ -187,30 +158,13 @@ def gemm_split_k_combine(parts: int, out: Array, sums: Array, m: int, n: int, sp
             put(out, at, found)
 
 
-@inlined
-def dot_product(x: Array, x0: int, y: Array, y0: int, k: int) -> Any:
-    """Return Σ x[x0 + i] · y[y0 + i] as float32."""
-    lanes = lanes_of(x)
-    s0, s1 = spread(ZERO), spread(ZERO)
-    i = 0
-    while i + 2 * lanes <= k:
-        s0 = s0 + load(x, x0 + i) * load(y, y0 + i)
-        s1 = s1 + load(x, x0 + i + lanes) * load(y, y0 + i + lanes)
-        i += 2 * lanes
-    found = total(s0 + s1)
-    while i < k:
-        found += get(x, x0 + i) * get(y, y0 + i)
-        i += 1
-    return found
-
-
 @parallel
 def linear(parts: int, out: Array, x: Array, w: Array, m: int, n: int, k: int) -> None:
     """Write out (m×n) = x (m×k) · wᵀ, w (n×k): a row of w is read once and meets every row of x in a cache."""
     for part in prange(parts):
         for col in range(n * part // parts, n * (part + 1) // parts):
             for row in range(m):
-                put(out, row * n + col, dot_product(x, row * k, w, col * k, k))
+                put(out, row * n + col, dot_of(x, row * k, w, col * k, k, ZERO))
 
 
 @parallel
@@ -218,7 +172,7 @@ def gemv(parts: int, out: Array, w: Array, x: Array, n: int, k: int) -> None:
     """Write out (n) = w (n×k) · x."""
     for part in prange(parts):
         for row in range(n * part // parts, n * (part + 1) // parts):
-            put(out, row, dot_product(w, row * k, x, 0, k))
+            put(out, row, dot_of(w, row * k, x, 0, k, ZERO))
 
 
 @parallel
@@ -289,14 +243,14 @@ def q4_0_dequantize(parts: int, out: Array, blocks: Array, n: int) -> None:
                 store(out, block * Q4_ELEMENTS + PANEL, high)
         fence()
     for i in range(whole * Q4_ELEMENTS, n):
-        put(out, i, _q4_value(blocks, whole * Q4_BYTES, i - whole * Q4_ELEMENTS))
+        put(out, i, _q4_value(blocks, whole * Q4_BYTES + 2, blocks, whole * Q4_BYTES, i - whole * Q4_ELEMENTS))
 
 
 @inlined
-def _q4_value(blocks: Array, at: int, i: int) -> Any:
-    """Return element i of the block that begins at byte `at`."""
-    nibble = (int(blocks[at + 2 + i % PANEL]) >> (4 * (i // PANEL))) & 15
-    return np.float32(nibble - 8) * _half_at(blocks, at)
+def _q4_value(nibbles: Array, byte: int, scales: Array, of_scale: int, i: int) -> Any:
+    """Return element i of the block whose nibbles and scale begin at these bytes."""
+    nibble = (int(nibbles[byte + i % PANEL]) >> (4 * (i // PANEL))) & 15
+    return np.float32(nibble - 8) * _half_at(scales, of_scale)
 
 
 @inlined
@@ -315,8 +269,7 @@ def _q4_dot(
         sums = sums + spread(_half_at(scales, at[1] + block * pitch[1])) * products
     found = total(sums)
     for i in range(k - whole * Q4_ELEMENTS):
-        nibble = (int(nibbles[at[0] + whole * pitch[0] + i % PANEL]) >> (4 * (i // PANEL))) & 15
-        weight = np.float32(nibble - 8) * _half_at(scales, at[1] + whole * pitch[1])
+        weight = _q4_value(nibbles, at[0] + whole * pitch[0], scales, at[1] + whole * pitch[1], i)
         found += get(x, x0 + whole * Q4_ELEMENTS + i) * weight
     return found
 

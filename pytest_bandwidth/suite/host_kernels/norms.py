@@ -18,7 +18,6 @@ from pytest_bandwidth.devices.cpu.simd import (
     inlined,
     lanes_of,
     load,
-    outside,
     parallel,
     put,
     scratch,
@@ -26,15 +25,15 @@ from pytest_bandwidth.devices.cpu.simd import (
     store,
     stream,
     total,
-    whole_lines,
 )
 from pytest_bandwidth.devices.cpu.streams import sum_of
-from pytest_bandwidth.suite.host_kernels.simd_math import exponential, larger, largest
+from pytest_bandwidth.suite.host_kernels.simd_math import exponential, in_place, larger, largest, like
+from pytest_bandwidth.suite.host_kernels.stream import fill, fold, moved, plus, scaled, summed
 
 Array = Any
 # The lowest float32 rather than −∞, as in the CUDA kernels: −∞ − (−∞) would be NaN where there is no element.
 LOWEST = np.float32(-3.402823466e38)
-ZERO, LOWER_THAN_ALL = np.float32(0), np.float32(-np.inf)
+ZERO, ONE, LOWER_THAN_ALL = np.float32(0), np.float32(1), np.float32(-np.inf)
 STAGED_COLS = 8192
 ONLINE_BLOCK = 2048
 
@@ -42,34 +41,21 @@ ONLINE_BLOCK = 2048
 @inlined
 def row_largest(x: Array, start: int, cols: int) -> Any:
     """Return the largest of `cols` elements; NaN does not count, and nothing is below the lowest float32."""
-    lanes = lanes_of(x)
-    m0, m1 = spread(LOWEST), spread(LOWEST)
-    c = 0
-    while c + 2 * lanes <= cols:
-        m0 = larger(load(x, start + c), m0)
-        m1 = larger(load(x, start + c + lanes), m1)
-        c += 2 * lanes
-    found = largest(larger(m0, m1))
-    while c < cols:
-        found = larger(get(x, start + c), found)
-        c += 1
-    return found
+    return fold(x, start, start + cols, LOWEST, larger, largest, moved, (x, 0))
+
+
+@in_place
+def _exponential(take: Any, i: int, given: Any) -> Any:
+    """Return exp(x[i] − shift) · factor."""
+    x, shift, factor = given
+    one = take(x, i)
+    return exponential(one - like(one, shift)) * like(one, factor)
 
 
 @inlined
 def row_sum_of_exponentials(x: Array, start: int, cols: int, shift: Any) -> Any:
     """Return Σ exp(x − shift)."""
-    lanes = lanes_of(x)
-    by_lane, shifts = spread(ZERO), spread(shift)
-    c = 0
-    while c + lanes <= cols:
-        by_lane = by_lane + exponential(load(x, start + c) - shifts)
-        c += lanes
-    found = total(by_lane)
-    while c < cols:
-        found += exponential(get(x, start + c) - shift)
-        c += 1
-    return found
+    return fold(x, start, start + cols, ZERO, plus, total, _exponential, (x, shift, ONE))
 
 
 @inlined
@@ -79,28 +65,26 @@ def row_online(x: Array, start: int, cols: int) -> tuple[Any, Any]:
     When the maximum grows, the sum so far shrinks. That is looked at once for each block, which fits the first-level
     cache, so that an element costs one exponential as in two passes.
     """
-    high, summed = LOWEST, ZERO
+    high, summed_up = LOWEST, ZERO
     for begin in range(0, cols, ONLINE_BLOCK):
         block = min(ONLINE_BLOCK, cols - begin)
         new_high = larger(row_largest(x, start + begin, block), high)
-        summed = summed * exponential(high - new_high)
-        summed += row_sum_of_exponentials(x, start + begin, block, new_high)
+        summed_up = summed_up * exponential(high - new_high)
+        summed_up += row_sum_of_exponentials(x, start + begin, block, new_high)
         high = new_high
-    return high, summed
+    return high, summed_up
 
 
 @inlined
 def write_exponentials(out: Array, x: Array, start: int, cols: int, shift: Any, factor: Any) -> None:
     """Write out = exp(x − shift) · factor along a row."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, start, cols)
-    shifts, factors = spread(shift), spread(factor)
-    for line in range(lines):
-        i = start + head + line * lanes
-        stream(out, i, exponential(load(x, i) - shifts) * factors)
-    for k in range(cols - lines * lanes):
-        i = start + outside(k, head, lines * lanes)
-        put(out, i, exponential(get(x, i) - shift) * factor)
+    fill(stream, out, start, cols, _exponential, (x, shift, factor))
+
+
+@inlined
+def _softmax_row(out: Array, x: Array, start: int, cols: int) -> None:
+    high = row_largest(x, start, cols)
+    write_exponentials(out, x, start, cols, high, ONE / row_sum_of_exponentials(x, start, cols, high))
 
 
 @parallel
@@ -108,9 +92,7 @@ def softmax_naive(parts: int, out: Array, x: Array, rows: int, cols: int) -> Non
     """Compute maximum, sum and result in one pass each."""
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
-            high = row_largest(x, row * cols, cols)
-            factor = np.float32(1) / row_sum_of_exponentials(x, row * cols, cols, high)
-            write_exponentials(out, x, row * cols, cols, high, factor)
+            _softmax_row(out, x, row * cols, cols)
         fence()
 
 
@@ -119,8 +101,8 @@ def softmax_online(parts: int, out: Array, x: Array, rows: int, cols: int) -> No
     """Compute maximum and sum in one pass, the result in another."""
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
-            high, summed = row_online(x, row * cols, cols)
-            write_exponentials(out, x, row * cols, cols, high, np.float32(1) / summed)
+            high, summed_up = row_online(x, row * cols, cols)
+            write_exponentials(out, x, row * cols, cols, high, ONE / summed_up)
         fence()
 
 
@@ -144,72 +126,48 @@ def _stage_exponentials(stage: Array, x: Array, start: int, cols: int, shift: An
     return found
 
 
-@inlined
-def _write_scaled(out: Array, stage: Array, start: int, cols: int, factor: Any) -> None:
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, start, cols)
-    factors = spread(factor)
-    for line in range(lines):
-        c = head + line * lanes
-        stream(out, start + c, load(stage, c) * factors)
-    for k in range(cols - lines * lanes):
-        c = outside(k, head, lines * lanes)
-        put(out, start + c, stage[c] * factor)
-
-
 @parallel
 def softmax_staged(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
     """Compute the exponentials once and keep them in a stage, unless the row is longer than that."""
     for part in prange(parts):
         stage = scratch(STAGED_COLS, np.float32)
         for row in range(rows * part // parts, rows * (part + 1) // parts):
-            high = row_largest(x, row * cols, cols)
+            start = row * cols
             if cols <= STAGED_COLS:
-                factor = np.float32(1) / _stage_exponentials(stage, x, row * cols, cols, high)
-                _write_scaled(out, stage, row * cols, cols, factor)
+                factor = ONE / _stage_exponentials(stage, x, start, cols, row_largest(x, start, cols))
+                fill(stream, out, start, cols, scaled, (stage, -start, factor))
             else:
-                factor = np.float32(1) / row_sum_of_exponentials(x, row * cols, cols, high)
-                write_exponentials(out, x, row * cols, cols, high, factor)
+                _softmax_row(out, x, start, cols)
         fence()
 
 
-@inlined
-def _row_squares(x: Array, start: int, cols: int, mean: Any) -> Any:
-    """Return Σ (x − mean)²."""
-    lanes = lanes_of(x)
-    squares, means = spread(ZERO), spread(mean)
-    c = 0
-    while c + lanes <= cols:
-        centred = load(x, start + c) - means
-        squares = squares + centred * centred
-        c += lanes
-    found = total(squares)
-    while c < cols:
-        one = get(x, start + c) - mean
-        found += one * one
-        c += 1
-    return found
+@in_place
+def _squared(take: Any, i: int, given: Any) -> Any:
+    x, mean = given
+    centred = take(x, i) - like(take(x, i), mean)
+    return centred * centred
 
 
-@inlined
-def _write_normalised(
-    out: Array, x: Array, at: int, start: int, cols: int, mean: Any, factor: Any, gamma: Array, beta: Array
-) -> None:
-    """Write out = (x − mean)·factor·γ + β along a row, which begins at `at` in x."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, start, cols)
-    means, factors = spread(mean), spread(factor)
-    for line in range(lines):
-        c = head + line * lanes
-        stream(out, start + c, (load(x, at + c) - means) * factors * load(gamma, c) + load(beta, c))
-    for k in range(cols - lines * lanes):
-        c = outside(k, head, lines * lanes)
-        put(out, start + c, (get(x, at + c) - mean) * factor * get(gamma, c) + get(beta, c))
+@in_place
+def _normalised(take: Any, i: int, given: Any) -> Any:
+    x, by, start, mean, factor, gamma, beta = given
+    centred = take(x, i + by) - like(take(x, i + by), mean)
+    return centred * like(centred, factor) * take(gamma, i - start) + take(beta, i - start)
 
 
 @inlined
 def _inverse_deviation(squares: Any, cols: int, epsilon: Any) -> Any:
-    return np.float32(1) / np.sqrt(squares / np.float32(cols) + epsilon)
+    return ONE / np.sqrt(squares / np.float32(cols) + epsilon)
+
+
+@inlined
+def _normalise(
+    out: Array, x: Array, at: int, start: int, cols: int, mean: Any, gamma: Array, beta: Array, epsilon: Any
+) -> None:
+    """Write out = (x − mean) ÷ √(variance + ε)·γ + β along a row, which begins at `at` in x."""
+    squares = fold(x, at, at + cols, ZERO, plus, total, _squared, (x, mean))
+    factor = _inverse_deviation(squares, cols, epsilon)
+    fill(stream, out, start, cols, _normalised, (x, at - start, start, mean, factor, gamma, beta))
 
 
 @parallel
@@ -221,21 +179,8 @@ def layer_norm_naive(
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             start = row * cols
             mean = sum_of(x, start, start + cols, ZERO) / np.float32(cols)
-            factor = _inverse_deviation(_row_squares(x, start, cols, mean), cols, epsilon)
-            _write_normalised(out, x, start, start, cols, mean, factor, gamma, beta)
+            _normalise(out, x, start, start, cols, mean, gamma, beta, epsilon)
         fence()
-
-
-@inlined
-def _stage_row(stage: Array, x: Array, start: int, cols: int) -> None:
-    lanes = lanes_of(x)
-    c = 0
-    while c + lanes <= cols:
-        store(stage, c, load(x, start + c))
-        c += lanes
-    while c < cols:
-        stage[c] = get(x, start + c)
-        c += 1
 
 
 @parallel
@@ -249,66 +194,45 @@ def layer_norm_staged(
             start = row * cols
             mean = sum_of(x, start, start + cols, ZERO) / np.float32(cols)
             if cols <= STAGED_COLS:
-                _stage_row(stage, x, start, cols)
-                factor = _inverse_deviation(_row_squares(stage, 0, cols, mean), cols, epsilon)
-                _write_normalised(out, stage, 0, start, cols, mean, factor, gamma, beta)
+                fill(store, stage, 0, cols, moved, (x, start))
+                _normalise(out, stage, 0, start, cols, mean, gamma, beta, epsilon)
             else:
-                factor = _inverse_deviation(_row_squares(x, start, cols, mean), cols, epsilon)
-                _write_normalised(out, x, start, start, cols, mean, factor, gamma, beta)
+                _normalise(out, x, start, start, cols, mean, gamma, beta, epsilon)
         fence()
 
 
+@in_place
+def _squared_sum(take: Any, i: int, given: Any) -> Any:
+    one = summed(take, i, given)
+    return one * one
+
+
+@in_place
+def _scaled_sum(take: Any, i: int, given: Any) -> Any:
+    x, residual, gamma, start, factor = given
+    one = take(x, i) + take(residual, i)
+    return one * like(one, factor) * take(gamma, i - start)
+
+
 @inlined
-def _row_squares_of_sum(x: Array, residual: Array, start: int, cols: int) -> Any:
-    """Return Σ (x + residual)²."""
-    lanes = lanes_of(x)
-    squares = spread(ZERO)
-    c = 0
-    while c + lanes <= cols:
-        line = load(x, start + c) + load(residual, start + c)
-        squares = squares + line * line
-        c += lanes
-    found = total(squares)
-    while c < cols:
-        one = get(x, start + c) + get(residual, start + c)
-        found += one * one
-        c += 1
-    return found
+def _rms_norm_row(
+    out: Array, total_out: Array, x: Array, residual: Array, gamma: Array, epsilon: Any, start: int, cols: int
+) -> None:
+    squares = fold(x, start, start + cols, ZERO, plus, total, _squared_sum, (x, residual))
+    fill(stream, total_out, start, cols, summed, (x, residual))
+    factor = _inverse_deviation(squares, cols, epsilon)
+    fill(stream, out, start, cols, _scaled_sum, (x, residual, gamma, start, factor))
 
 
 @parallel
 def rms_norm_residual(
-    parts: int,
-    out: Array,
-    summed: Array,
-    x: Array,
-    residual: Array,
-    gamma: Array,
-    epsilon: Any,
-    rows: int,
-    cols: int,
+    parts: int, out: Array, total_out: Array, x: Array, residual: Array, gamma: Array, epsilon: Any, *shape: int
 ) -> None:
-    """Write summed = x + residual, and out = summed · gamma ÷ √(mean of summed² + ε)."""
-    lanes = lanes_of(out)
+    """Write total_out = x + residual, and out = total_out · gamma ÷ √(mean of total_out² + ε)."""
+    rows, cols = shape
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
-            start = row * cols
-            factor = _inverse_deviation(_row_squares_of_sum(x, residual, start, cols), cols, epsilon)
-            factors = spread(factor)
-            head, lines = whole_lines(summed, start, cols)
-            for line in range(lines):
-                i = start + head + line * lanes
-                stream(summed, i, load(x, i) + load(residual, i))
-            for k in range(cols - lines * lanes):
-                i = start + outside(k, head, lines * lanes)
-                put(summed, i, get(x, i) + get(residual, i))
-            head, lines = whole_lines(out, start, cols)
-            for line in range(lines):
-                c = head + line * lanes
-                stream(out, start + c, (load(x, start + c) + load(residual, start + c)) * factors * load(gamma, c))
-            for k in range(cols - lines * lanes):
-                c = outside(k, head, lines * lanes)
-                put(out, start + c, (get(x, start + c) + get(residual, start + c)) * factor * get(gamma, c))
+            _rms_norm_row(out, total_out, x, residual, gamma, epsilon, row * cols, cols)
         fence()
 
 
@@ -317,8 +241,8 @@ def logsumexp_fused(parts: int, out: Array, x: Array, rows: int, cols: int) -> N
     """Write out[row] = max + ln Σ exp(x − max), and nothing of the matrix's size."""
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
-            high, summed = row_online(x, row * cols, cols)
-            put(out, row, high + np.log(summed))
+            high, summed_up = row_online(x, row * cols, cols)
+            put(out, row, high + np.log(summed_up))
 
 
 @parallel
@@ -334,7 +258,7 @@ def exp_shifted(parts: int, out: Array, x: Array, shift: Array, rows: int, cols:
     """Write out = exp(x − shift[row])."""
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
-            write_exponentials(out, x, row * cols, cols, get(shift, row), np.float32(1))
+            write_exponentials(out, x, row * cols, cols, get(shift, row), ONE)
         fence()
 
 

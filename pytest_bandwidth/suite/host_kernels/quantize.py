@@ -105,19 +105,21 @@ def quantize_mxfp8(parts: int, codes: Array, scales: Array, x: Array, blocks: in
                 codes[i] = fp8_code(get(x, i) * factor)
 
 
-@parallel
-def dequantize_int8(parts: int, out: Array, codes: Array, scales: Array, rows: int, cols: int) -> None:
-    """Write out = code·scale."""
+@in_place
+def _dequantized(parts: int, out: Array, codes: Array, scales: Array, rows: int, cols: int, value: Any) -> None:
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             for i in range(row * cols, (row + 1) * cols):
-                put(out, i, np.float32(codes[i]) * scales[row])
+                put(out, i, value(codes[i]) * scales[row])
+
+
+@parallel
+def dequantize_int8(parts: int, out: Array, codes: Array, scales: Array, rows: int, cols: int) -> None:
+    """Write out = code·scale."""
+    _dequantized(parts, out, codes, scales, rows, cols, np.float32)
 
 
 @parallel
 def dequantize_fp8(parts: int, out: Array, codes: Array, scales: Array, rows: int, cols: int) -> None:
     """Write out = code's number·scale."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            for i in range(row * cols, (row + 1) * cols):
-                put(out, i, fp8_value(codes[i]) * scales[row])
+    _dequantized(parts, out, codes, scales, rows, cols, fp8_value)

@@ -45,21 +45,10 @@ def _shaped(shape: ir.Type, element: ir.Type) -> ir.Type:
     return ir.VectorType(element, shape.count) if isinstance(shape, ir.VectorType) else element
 
 
-def _larger(builder: Any, left: Any, right: Any) -> Any:
-    return builder.select(builder.fcmp_ordered(">", left, right), left, right)
-
-
-largest = across(_larger, lambda builder, x, y: builder.select(builder.icmp_signed(">", x, y), x, y))
-
-
-@typed_intrinsic
-def larger(_typing_context: Any, left: Any, _right: Any) -> Any:
-    """Return larger(left, right): left where it is the larger, else right; so a NaN on the left does not count."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _larger(builder, *args)
-
-    return left(left, left), generate
+largest = across(
+    lambda builder, x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y),
+    lambda builder, x, y: builder.select(builder.icmp_signed(">", x, y), x, y),
+)
 
 
 @typed_intrinsic
@@ -70,6 +59,12 @@ def where_above(_typing_context: Any, x: Any, _limit: Any, _then: Any, _otherwis
         return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
 
     return x(x, x, x, x), generate
+
+
+@inlined
+def larger(left: Any, right: Any) -> Any:
+    """Return left where it is the larger, else right; so a NaN on the left does not count."""
+    return where_above(left, right, left, right)
 
 
 @typed_intrinsic

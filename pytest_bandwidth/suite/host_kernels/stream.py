@@ -57,15 +57,70 @@ def each_line(parts: int, out: Array, n: int, formula: Any, given: Any) -> None:
 
 
 @in_place
-def _scaled(take: Any, i: int, given: Any) -> Any:
-    x, scalar = given
-    return like(take(x, i), scalar) * take(x, i)
+def fill(keep: Any, out: Array, start: int, n: int, formula: Any, given: Any) -> None:
+    """Write out[i] = formula(take, i, given) for n elements from `start` on. keep: `stream`, or `store` into caches."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, start, n)
+    for line in range(lines):
+        i = start + head + line * lanes
+        keep(out, i, formula(load, i, given))
+    for k in range(n - lines * lanes):
+        i = start + outside(k, head, lines * lanes)
+        put(out, i, formula(get, i, given))
+
+
+@in_place
+def fold(x: Array, start: int, stop: int, first: Any, join: Any, across: Any, formula: Any, given: Any) -> Any:
+    """Join formula(take, i, given) from start up to stop with `first`. across: joins the lanes of a line.
+
+    x: has as many elements a line as the formula gives. Two lines at once: a single one would wait for its own last
+    step instead of for memory.
+    """
+    lanes = lanes_of(x)
+    f0, f1 = spread(first), spread(first)
+    i = start
+    while i + 2 * lanes <= stop:
+        f0 = join(formula(load, i, given), f0)
+        f1 = join(formula(load, i + lanes, given), f1)
+        i += 2 * lanes
+    found = across(join(f0, f1))
+    while i < stop:
+        found = join(formula(get, i, given), found)
+        i += 1
+    return found
+
+
+@in_place
+def plus(x: Any, y: Any) -> Any:
+    """Join by addition."""
+    return x + y
+
+
+@in_place
+def moved(take: Any, i: int, given: Any) -> Any:
+    """Return x[i + by]."""
+    x, by = given
+    return take(x, i + by)
+
+
+@in_place
+def summed(take: Any, i: int, given: Any) -> Any:
+    """Return x[i] + y[i]."""
+    x, y = given
+    return take(x, i) + take(y, i)
+
+
+@in_place
+def scaled(take: Any, i: int, given: Any) -> Any:
+    """Return factor · x[i + by]."""
+    x, by, factor = given
+    return like(take(x, i + by), factor) * take(x, i + by)
 
 
 @parallel
 def scale(parts: int, out: Array, x: Array, scalar: Any, n: int) -> None:
     """Write out[i] = scalar · x[i]."""
-    each_line(parts, out, n, _scaled, (x, scalar))
+    each_line(parts, out, n, scaled, (x, 0, scalar))
 
 
 @in_place
@@ -80,23 +135,16 @@ def triad(parts: int, out: Array, x: Array, y: Array, scalar: Any, n: int) -> No
     each_line(parts, out, n, _triad, (x, y, scalar))
 
 
+@in_place
+def _times(take: Any, i: int, given: Any) -> Any:
+    x, x0, y, y0 = given
+    return take(x, x0 + i) * take(y, y0 + i)
+
+
 @inlined
-def dot_of(x: Array, y: Array, start: int, stop: int, zero: Any) -> Any:
-    """Return Σ x[i] · y[i] from start up to stop."""
-    lanes = lanes_of(x)
-    s0, s1, s2, s3 = spread(zero), spread(zero), spread(zero), spread(zero)
-    i = start
-    while i + 4 * lanes <= stop:
-        s0 = s0 + load(x, i) * load(y, i)
-        s1 = s1 + load(x, i + lanes) * load(y, i + lanes)
-        s2 = s2 + load(x, i + 2 * lanes) * load(y, i + 2 * lanes)
-        s3 = s3 + load(x, i + 3 * lanes) * load(y, i + 3 * lanes)
-        i += 4 * lanes
-    result = total((s0 + s1) + (s2 + s3))
-    while i < stop:
-        result += get(x, i) * get(y, i)
-        i += 1
-    return result
+def dot_of(x: Array, x0: int, y: Array, y0: int, n: int, zero: Any) -> Any:
+    """Return Σ x[x0 + i] · y[y0 + i] for i < n."""
+    return fold(x, 0, n, zero, plus, total, _times, (x, x0, y, y0))
 
 
 @parallel
@@ -113,7 +161,8 @@ def dot(parts: int, partials: Array, x: Array, y: Array, blocks: int, n: int) ->
     """Leave partial sums in partials[:blocks] that add up to Σ x[i] · y[i]."""
     partial = np.zeros(parts, partials.dtype)
     for part in prange(parts):
-        partial[part] = dot_of(x, y, n * part // parts, n * (part + 1) // parts, partials.dtype.type(0))
+        begin, end = n * part // parts, n * (part + 1) // parts
+        partial[part] = dot_of(x, begin, y, begin, end - begin, partials.dtype.type(0))
     hand_out(partials, partial, blocks)
 
 

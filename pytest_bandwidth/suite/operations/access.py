@@ -7,6 +7,7 @@ last one two GPUs.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,11 @@ EMBEDDED = (64, 128, 256)
 ROWS_AHEAD, WARP = 4, 32
 
 
-def _strided_case(name: str, arrays: Arrays, dtype: str, n: int, stride: int) -> Case:
-    """Read every stride-th element (strided_read; broadcast where it is 0), or write it (strided_write).
+def _strided_case(side: str, arrays: Arrays, dtype: str, n: int, stride: int = 0) -> Case:
+    """Read every stride-th element (a broadcast where it is 0), or write it: by the side, "read" or "write".
 
     The rest of `out` keeps its poison.
     """
-    side = "write" if name == "strided_write" else "read"
     spread, packed = (n - 1) * stride + 1 if n else 0, n
     lengths = (spread, packed) if side == "read" else (packed, spread)
     source, out = centred(arrays, lengths[0], dtype), arrays.empty(lengths[1], dtype)
@@ -66,8 +66,7 @@ def _strided_case(name: str, arrays: Arrays, dtype: str, n: int, stride: int) ->
 
 
 def _strided(name: str, strides: tuple[int, ...]) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        return _strided_case(name, arrays, dtype, sizes["n"], sizes.get("stride", 0))
+    make = partial(_strided_case, "write" if name == "strided_write" else "read")
 
     def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
         of_each = (target_bytes // (bytes_per_element(dtype) * (stride + 1)) for stride in strides)
@@ -75,13 +74,12 @@ def _strided(name: str, strides: tuple[int, ...]) -> Operation:
 
     small = sizes_of("n stride", *((n, stride) for n in LENGTHS for stride in (1, 2, 33)))
     if not strides:  # every element is the first one
-        return Operation(name, "plain", FLOATS, prepare, shapes_by("n", bytes_per_element), sizes_of("n", *LENGTHS))
-    return Operation(name, "plain", FLOATS, prepare, shapes, small)
+        return Operation(name, "plain", FLOATS, make, shapes_by("n", bytes_per_element), sizes_of("n", *LENGTHS))
+    return Operation(name, "plain", FLOATS, make, shapes, small)
 
 
 def _misaligned() -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n, offset = sizes["n"], sizes["offset"]
+    def make(arrays: Arrays, dtype: str, n: int, offset: int) -> Case:
         source, results = centred(arrays, n + offset, dtype), {"out": arrays.empty(n, dtype)}
         moved, name = traffic.copy(n, dtype), f"misaligned_{SUFFIX[dtype]}"
         read = (moved.bytes_read,)  # not the array, of which some elements are not touched
@@ -93,14 +91,13 @@ def _misaligned() -> Operation:
 
     small = sizes_of("n offset", *((n, offset) for n in LENGTHS for offset in (0, 1, 31)))
     shapes = shapes_by("n", lambda dtype: 2 * bytes_per_element(dtype), offset=1)
-    return Operation("misaligned", "plain", FLOATS, prepare, shapes, small)
+    return Operation("misaligned", "plain", FLOATS, make, shapes, small)
 
 
 def _gather(index_dtype: str) -> Operation:
     """Return every element once, in random order: a permutation, so that the distinct bytes are known."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n = sizes["n"]
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
         source, results = centred(arrays, n, dtype), {"out": arrays.empty(n, dtype)}
         index = arrays.xp.argsort(arrays.random(n, "uint32")).astype(index_dtype)
         name = f"gather_{SUFFIX[dtype]}_{'i32' if index_dtype == 'int32' else 'i64'}"
@@ -110,14 +107,14 @@ def _gather(index_dtype: str) -> Operation:
         )
 
     shapes = shapes_by("n", lambda dtype: traffic.gather(1, dtype, index_dtype).bytes_moved)
-    return Operation("gather", index_dtype, FLOATS, prepare, shapes, sizes_of("n", *LENGTHS))
+    return Operation("gather", index_dtype, FLOATS, make, shapes, sizes_of("n", *LENGTHS))
 
 
 def _embedding(version: str) -> Operation:
     """Return every row of the table once, in random order, as a gather does with elements."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = shape = (sizes["rows"], sizes["cols"])
+    def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
+        shape = (rows, cols)
         source, results = centred(arrays, shape, dtype), {"out": arrays.empty(shape, dtype)}
         index = arrays.xp.argsort(arrays.random(rows, "uint32")).astype("int32")
         name, geometry = f"embedding_{SUFFIX[dtype]}", line(rows * cols)
@@ -136,7 +133,7 @@ def _embedding(version: str) -> Operation:
         return sizes_of("rows cols", *((max(rows, 1), cols) for rows, cols in zip(of_each, EMBEDDED, strict=True)))
 
     small = sizes_of("rows cols", (0, 8), (3, 0), (1, 1), (5, 33), (300, 64), (33, 8), (7, 256), (3, 1032))
-    return Operation("embedding", version, FLOATS, prepare, shapes, small)
+    return Operation("embedding", version, FLOATS, make, shapes, small)
 
 
 def _transpose_tile(version: str, dtype: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -146,8 +143,7 @@ def _transpose_tile(version: str, dtype: str) -> tuple[tuple[int, int], tuple[in
 
 
 def _transpose(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = sizes["rows"], sizes["cols"]
+    def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
         source, results = centred(arrays, (rows, cols), dtype), {"out": arrays.empty((cols, rows), dtype)}
         geometry = tiled(rows, cols, *_transpose_tile(version, dtype))
         name, moved = f"transpose_{version}_{SUFFIX[dtype]}", traffic.copy(rows * cols, dtype)
@@ -160,14 +156,13 @@ def _transpose(version: str) -> Operation:
     small = sizes_of("rows cols", (0, 5), (5, 0), (1, 1), (33, 31), (64, 96), (7, 100))
     if version == "wide":
         small += sizes_of("rows cols", (136, 72), (130, 136), (65, 129))
-    return Operation("transpose", version, FLOATS, prepare, shapes, small)
+    return Operation("transpose", version, FLOATS, make, shapes, small)
 
 
 def _layout(name: str, version: str) -> Operation:
     """Move the channels of images behind their pixels, or back: a transpose of each image."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        batch, channels, pixels = (sizes[size] for size in ("batch", "channels", "pixels"))
+    def make(arrays: Arrays, dtype: str, batch: int, channels: int, pixels: int) -> Case:
         rows, cols = (channels, pixels) if name == "nchw_to_nhwc" else (pixels, channels)
         source = centred(arrays, (batch, rows, cols), dtype)
         results = {"out": arrays.empty((batch, cols, rows), dtype)}
@@ -180,35 +175,31 @@ def _layout(name: str, version: str) -> Operation:
     image = {"channels": 128, "pixels": 28 * 28}
     shapes = shapes_by("batch", lambda dtype: 2 * bytes_per_element(dtype) * math.prod(image.values()), **image)
     small = sizes_of("batch channels pixels", (0, 3, 4), (2, 0, 4), (1, 1, 1), (2, 3, 49), (3, 72, 136), (2, 130, 65))
-    return Operation(name, version, FLOATS, prepare, shapes, small)
+    return Operation(name, version, FLOATS, make, shapes, small)
 
 
 def _within() -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        source, out = centred(arrays, sizes["n"], dtype), arrays.empty(sizes["n"], dtype)
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
+        source, out = centred(arrays, n, dtype), arrays.empty(n, dtype)
         xp = arrays.xp  # by itself: it tells what the copy does
         calls = (lambda: xp.copyto(out, source),)
-        return case_of(calls, traffic.copy(sizes["n"], dtype), {"out": out}, (source,), lambda host: host)
+        return case_of(calls, traffic.copy(n, dtype), {"out": out}, (source,), lambda host: host)
 
     shapes = vector_shapes(lambda dtype: 2 * bytes_per_element(dtype))
     small, devices = sizes_of("n", 1, 1001), frozenset({"cuda", "cpu"})
-    return Operation("device_to_device", "library", FLOATS, prepare, shapes, small, devices)
-
-
-def _host_array(xp: Any, n: int, dtype: str, *, pinned: bool) -> Any:
-    """Return n elements of host memory; pinned: locked in place, so that the device can copy it by itself."""
-    if not pinned:
-        return np.empty(n, dtype)
-    memory = xp.cuda.alloc_pinned_memory(n * np.dtype(dtype).itemsize)
-    return np.frombuffer(memory, dtype, n)
+    return Operation("device_to_device", "library", FLOATS, make, shapes, small, devices)
 
 
 def _with_host(name: str, *, pinned: bool) -> Operation:
-    """Copy from the host, or to it, and count what the device's memory sees of that."""
+    """Copy from the host, or to it, and count what the device's memory sees of that.
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n, xp = sizes["n"], arrays.xp
-        host, source = _host_array(xp, n, dtype, pinned=pinned), centred(arrays, n, dtype)
+    pinned: locked in place, so that the device can copy it by itself.
+    """
+
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
+        xp = arrays.xp
+        source, size = centred(arrays, n, dtype), n * bytes_per_element(dtype)
+        host = np.frombuffer(xp.cuda.alloc_pinned_memory(size), dtype, n) if pinned else np.empty(n, dtype)
         if name == "device_to_host":
 
             def copy_back() -> None:
@@ -222,13 +213,12 @@ def _with_host(name: str, *, pinned: bool) -> Operation:
 
         return case_of((copy_over,), traffic.write(n, dtype), {"out": out}, (host,), lambda sent: sent)
 
-    return _link(name, "pinned" if pinned else "pageable", prepare)
+    return _link(name, "pinned" if pinned else "pageable", make)
 
 
 def _peer_to_peer() -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n, xp = sizes["n"], arrays.xp
-        runtime = xp.cuda.runtime
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
+        xp, runtime = arrays.xp, arrays.xp.cuda.runtime
         source_device = xp.cuda.Device().id
         others = [d for d in range(runtime.getDeviceCount()) if d != source_device]
         if not others:
@@ -246,12 +236,12 @@ def _peer_to_peer() -> Operation:
         moved = traffic.read(n, dtype)
         return case_of((call,), moved, {"out": out}, (source,), lambda sent: sent)
 
-    return _link("peer_to_peer", "library", prepare)
+    return _link("peer_to_peer", "library", make)
 
 
-def _link(name: str, version: str, prepare: Any) -> Operation:
+def _link(name: str, version: str, make: Any) -> Operation:
     shapes, devices = vector_shapes(bytes_per_element), frozenset({"cuda"})
-    return Operation(name, version, FLOATS, prepare, shapes, sizes_of("n", 1, 1001), devices)
+    return Operation(name, version, FLOATS, make, shapes, sizes_of("n", 1, 1001), devices)
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -21,7 +21,6 @@ from pytest_bandwidth.suite.operations.model import (
     Case,
     KernelStep,
     Operation,
-    Sizes,
     Tolerance,
     blocks,
     case_of,
@@ -60,8 +59,8 @@ def _inverse_root(d: int) -> Any:
     return scalar(1 / math.sqrt(max(d, 1)), "float32")
 
 
-def _standard(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-    batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
+def _standard(arrays: Arrays, dtype: str, batch: int, heads: int, n: int, d: int) -> Case:
+    shape = (batch, heads, n, d)
     matrices, suffix, o = batch * heads, SUFFIX[dtype], arrays.empty(shape, dtype)
     (q, k, v), extents = _queries_keys_values(arrays, dtype, shape), (matrices, n, d)
     s, p = (arrays.empty((batch, heads, n, n), dtype) for _ in range(2))
@@ -78,9 +77,9 @@ def _standard(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
     return case_of(steps, moved, {"o": o}, (q, k, v), references.attention, tolerance)
 
 
-def _flash(arrays: Arrays, dtype: str, sizes: Sizes, *, second: bool = False) -> Case:
+def _flash(arrays: Arrays, dtype: str, batch: int, heads: int, n: int, d: int, *, second: bool = False) -> Case:
     """Return the case of one launch: a block for each tile of so many queries (x) and each head (y)."""
-    batch, heads, n, d = shape = tuple(sizes[name] for name in ("batch", "heads", "n", "d"))
+    shape = (batch, heads, n, d)
     kernel, queries, block, rounded = "attention_flash", TILE, BLOCK, False
     if second:
         head = 64 if d <= 64 else 128
@@ -100,20 +99,19 @@ def _queries_keys_values(arrays: Arrays, dtype: str, shape: tuple[int, ...]) -> 
 
 
 def _attention(version: str) -> Operation:
-    prepare = _standard if version == "standard" else partial(_flash, second=version == "flash2")
+    make = _standard if version == "standard" else partial(_flash, second=version == "flash2")
     # Past a tile of queries and two of keys, with rows of whole 16 bytes and without.
     more = sizes_of("batch heads n d", (1, 1, 140, 40), (1, 1, 67, 100), (1, 2, 130, 128))
     small, computes = (SMALL + more, ON_TENSOR_CORES) if version == "flash2" else (SMALL, {})
-    return Operation("attention", version, FLOATS, prepare, lambda *_: ATTENTION_SHAPES, small, computes=computes)
+    return Operation("attention", version, FLOATS, make, lambda *_: ATTENTION_SHAPES, small, computes=computes)
 
 
 def _append(version: str, *, in_8_bits: bool = False) -> Operation:
     """Copy new keys and values behind those of a cache, or quantise them to its codes of 8 bits."""
     name = "kv_append_fp8" if in_8_bits else "kv_append"
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        batch, heads, tokens, d = (sizes[size] for size in ("batch", "kv_heads", "tokens", "d"))
-        position, capacity = sizes["position"], sizes["position"] + tokens + 1
+    def make(arrays: Arrays, dtype: str, batch: int, kv_heads: int, tokens: int, d: int, position: int) -> Case:
+        heads, capacity = kv_heads, position + tokens + 1
         new = tuple(centred(arrays, (batch, heads, tokens, d), dtype, SPREAD if in_8_bits else 1) for _ in range(2))
         cache, held = (batch, heads, capacity, d), "uint8" if in_8_bits else dtype
         results = {f"{one}_cache": arrays.empty(cache, held) for one in "kv"}
@@ -156,7 +154,7 @@ def _append(version: str, *, in_8_bits: bool = False) -> Operation:
     small = [(0, 1, 1, 8, 0), (1, 1, 0, 8, 3), (1, 1, 1, 1, 0), (2, 3, 5, 33, 7)]
     if in_8_bits or version == "wide":
         small += [(3, 7, 1, 128, 5), (1, 3, 37, 72, 1)]
-    return Operation(name, version, FLOATS, prepare, shapes, sizes_of("batch kv_heads tokens d position", *small))
+    return Operation(name, version, FLOATS, make, shapes, sizes_of("batch kv_heads tokens d position", *small))
 
 
 # By version: blocks for each head, or for each group of heads, that share keys and values.
@@ -167,9 +165,9 @@ GROUP = 4
 def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Operation:
     name = "kv_decode_paged" if paged else "kv_decode_fp8" if in_8_bits else "kv_decode"
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        names = ("batch", "query_heads", "kv_heads", "d", "tokens")
-        batch, query_heads, kv_heads, d, tokens = (sizes[name] for name in names)
+    def make(
+        arrays: Arrays, dtype: str, batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, splits: int = 0
+    ) -> Case:
         heads, suffix, pages = batch * query_heads, SUFFIX[dtype], ceil_div(tokens, traffic.PAGE_TOKENS) + 1
         # Room for more tokens than there are.
         room = pages if paged else tokens + 3
@@ -188,14 +186,14 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
             # As after a day of serving: a sequence's pages lie anywhere.
             numbers = arrays.xp.argsort(arrays.random(batch * pages, "uint32")).astype("int32")
             inputs, moved = (*inputs, numbers.reshape(batch, pages)), moved + traffic.page_numbers(batch, tokens)
-        given = (*inputs, _inverse_root(d), *(sizes[name] for name in names), room)
+        given = (*inputs, _inverse_root(d), batch, query_heads, kv_heads, d, tokens, room)
         reads = (moved.bytes_read,)  # not the arrays: the caches have room for more tokens than are read
         steps: Sequence[KernelStep]
         if version == "plain":
             kernel, geometry = f"{name}_{suffix}", blocks(heads, DECODE_THREADS)
             steps = (launch("kvcache.cu", kernel, geometry, (out, *given), reads, (out,)),)
         else:
-            splits, groups = sizes["splits"], ceil_div(query_heads // kv_heads, GROUP)
+            groups = ceil_div(query_heads // kv_heads, GROUP)
             partials = tuple(arrays.empty((heads, splits, *more), "float32") for more in ((d,), (), ()))
             kernel, merge = f"{name}_{version}_{suffix}", f"kv_decode_combine_{suffix}"
             walking = batch * kv_heads * groups if version == "grouped" else heads
@@ -219,11 +217,11 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
 
         return case_of(steps, moved, {"out": out}, inputs, reference, _tolerance(dtype, rounded_weights=False))
 
-    splits = {"splits": DEFAULT_SPLITS[version]} if version in DEFAULT_SPLITS else {}
+    in_splits = {"splits": DEFAULT_SPLITS[version]} if version in DEFAULT_SPLITS else {}
     shapes = shapes_by(
         "tokens",
         lambda dtype: traffic.kv_cache_read(1, 1, 32, 8, 128, dtype, in_8_bits=in_8_bits).bytes_read,
-        **{"batch": 1, "query_heads": 32, "kv_heads": 8, "d": 128, **splits},
+        **{"batch": 1, "query_heads": 32, "kv_heads": 8, "d": 128, **in_splits},
     )
     small = sizes_of(
         "batch query_heads kv_heads d tokens splits",
@@ -234,9 +232,9 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
         small += sizes_of("batch query_heads kv_heads d tokens splits", (1, 10, 2, 128, 150, 2), (2, 4, 1, 40, 130, 1))
         if paged:  # more tokens than a warp has pages of, of which the last is not full
             small += sizes_of("batch query_heads kv_heads d tokens splits", (2, 3, 1, 16, 1100, 2))
-    if not splits:
+    if not in_splits:
         small = tuple({name: size for name, size in sizes.items() if name != "splits"} for sizes in small)
-    return Operation(name, version, FLOATS, prepare, shapes, small)
+    return Operation(name, version, FLOATS, make, shapes, small)
 
 
 def _codes_and_scales(arrays: Arrays, cache: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:

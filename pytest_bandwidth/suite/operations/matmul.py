@@ -23,7 +23,6 @@ from pytest_bandwidth.suite.operations.model import (
     Case,
     KernelStep,
     Operation,
-    Sizes,
     Tolerance,
     case_of,
     ceil_div,
@@ -72,8 +71,7 @@ def product_tolerance(k: int, dtype: str) -> Tolerance:
 
 
 def _gemm(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
         inputs, c = (centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype)), arrays.empty((m, n), dtype)
         geometry = tiled(m, n, GEMM_TILE[version], GEMM_BLOCK[version])
         moved = traffic.gemm(m, n, k, dtype, tile=GEMM_ASKS_PER_TILE[version])
@@ -82,25 +80,25 @@ def _gemm(version: str) -> Operation:
 
     best, shapes = version == "pipelined", INFERENCE + SQUARE
     small, computes = (SMALL_GEMM + SMALL_PIPELINED, ON_TENSOR_CORES) if best else (SMALL_GEMM, {})
-    return Operation("gemm", version, FLOATS, prepare, lambda *_: shapes, small, computes=computes)
+    return Operation("gemm", version, FLOATS, make, lambda *_: shapes, small, computes=computes)
 
 
-def split_depth(sizes: Sizes, processor_count: int) -> int:
+def split_depth(m: int, n: int, k: int, processor_count: int) -> int:
     """Return how many columns of A a block of the split product walks: few enough for a block on each multiprocessor.
 
     But no less than two steps, which are what its pipeline has under way.
     """
     rows, columns = GEMM_TILE["split-k"]
-    tiles = max(ceil_div(sizes["m"], rows) * ceil_div(sizes["n"], columns), 1)
-    steps = max(ceil_div(sizes["k"], SPLIT_STEP), 1)
+    tiles = max(ceil_div(m, rows) * ceil_div(n, columns), 1)
+    steps = max(ceil_div(k, SPLIT_STEP), 1)
     return ceil_div(steps, max(min(processor_count // tiles, steps // 2), 1)) * SPLIT_STEP
 
 
 def _gemm_split_k() -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        m, n, k, suffix = sizes["m"], sizes["n"], sizes["k"], SUFFIX[dtype]
+    def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
+        suffix = SUFFIX[dtype]
         a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
-        splits = max(ceil_div(k, split_depth(sizes, processors(arrays))), 1)
+        splits = max(ceil_div(k, split_depth(m, n, k, processors(arrays))), 1)
         sums = arrays.empty((splits, m, n), "float32")
         geometry = tiled(m, n, GEMM_TILE["split-k"], GEMM_BLOCK["split-k"], layers=splits)
         to_combine = line(ceil_div(m * n, 4))
@@ -113,14 +111,13 @@ def _gemm_split_k() -> Operation:
         return replace(case, between=sums.nbytes)
 
     small = SMALL_GEMM + SMALL_SPLIT
-    return Operation("gemm", "split-k", FLOATS, prepare, lambda *_: INFERENCE, small, computes=ON_TENSOR_CORES)
+    return Operation("gemm", "split-k", FLOATS, make, lambda *_: INFERENCE, small, computes=ON_TENSOR_CORES)
 
 
 def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
     """Return the array library's product: cuBLAS (float16 on tensor cores) or the host's BLAS, which has no float16."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
         _check_product(arrays.xp)
         a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
         xp = arrays.xp  # by itself: it tells what the product does
@@ -129,7 +126,7 @@ def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
         return case_of(calls, moved, {"c": c}, (a, b), references.gemm, tolerance)
 
     small, shapes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), INFERENCE + SQUARE
-    return Operation("gemm", "library", dtypes, prepare, lambda *_: shapes, small, frozenset(devices), ON_TENSOR_CORES)
+    return Operation("gemm", "library", dtypes, make, lambda *_: shapes, small, frozenset(devices), ON_TENSOR_CORES)
 
 
 def _check_product(xp: Any) -> None:
@@ -147,8 +144,7 @@ def _check_product(xp: Any) -> None:
 def _gemm_int8(version: str) -> Operation:
     """Multiply codes of eight bits by weights whose rows are columns of the product, as a linear layer keeps them."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
         codes = arrays.random((m, k), "int8"), arrays.random((n, k), "int8")
         scales = arrays.random(m, "float32"), arrays.random(n, "float32")
         for of_rows in scales:
@@ -164,14 +160,13 @@ def _gemm_int8(version: str) -> Operation:
     small = SMALL_GEMM + SMALL_INT8 if version == "pipelined" else SMALL_GEMM
     # No GPU's list of rates has whole numbers of eight bits outside of tensor cores.
     computes, shapes = dict.fromkeys((*FLOATS, "bfloat16"), "int8-tensor"), INFERENCE + SQUARE
-    return Operation("gemm_int8", version, FLOATS, prepare, lambda *_: shapes, small, computes=computes)
+    return Operation("gemm_int8", version, FLOATS, make, lambda *_: shapes, small, computes=computes)
 
 
 def _gemv(version: str) -> Operation:
     """Multiply one row by weights whose rows are elements of the result: a linear layer for one token."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n, k = sizes["n"], sizes["k"]
+    def make(arrays: Arrays, dtype: str, n: int, k: int) -> Case:
         inputs, results = (centred(arrays, (n, k), dtype), centred(arrays, k, dtype)), {"y": arrays.empty(n, dtype)}
         name = f"gemv_{suffix_of(version, dtype)}"
         moved, tolerance = traffic.linear(1, n, k, dtype), product_tolerance(k, dtype)
@@ -184,7 +179,7 @@ def _gemv(version: str) -> Operation:
     shapes = sizes_of("n k", *((sizes["n"], sizes["k"]) for sizes in GEMV_SHAPES))
     # Rows of whole 16 bytes and others; past what a lane has under way.
     small = sizes_of("n k", (0, 3), (3, 0), (1, 1), (9, 33), (3, 8), (2, 264), (11, 1032), (5, 2056))
-    return Operation("gemv", version, FLOATS, prepare, lambda *_: shapes, small)
+    return Operation("gemv", version, FLOATS, make, lambda *_: shapes, small)
 
 
 def q4_0_weights(arrays: Arrays, blocks: int) -> Any:
@@ -202,8 +197,7 @@ def _unpacking(out: Any, blocks: Any, n: int, dtype: str) -> KernelStep:
 
 
 def _q4_0_dequantize(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n = sizes["n"]
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
         blocks, out = q4_0_weights(arrays, ceil_div(n, 32)), arrays.empty(n, dtype)
 
         def reference(packed: Any) -> Any:
@@ -221,12 +215,12 @@ def _q4_0_dequantize(version: str) -> Operation:
         return case_of((step,), moved, {"out": out}, (blocks,), reference, tolerance)
 
     shapes = vector_shapes(lambda dtype: 18 / 32 + bytes_per_element(dtype))
-    return Operation("q4_0_dequantize", version, FLOATS, prepare, shapes, sizes_of("n", 0, 1, 31, 32, 33, 1000))
+    return Operation("q4_0_dequantize", version, FLOATS, make, shapes, sizes_of("n", 0, 1, 31, 32, 33, 1000))
 
 
 def _q4_0_product(shape: str, *, fused: bool) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        m, n, k, suffix = sizes["m"], sizes["n"], sizes["k"], SUFFIX[dtype]
+    def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
+        suffix = SUFFIX[dtype]
         model, loads = (traffic.q4_0_fused, PRODUCT_THREADS) if fused else (traffic.q4_0_separate, DEQUANTIZE_THREADS)
         moved = model(m, n, k, dtype, rows_together=ROWS_TOGETHER[shape], scale_loads=loads)
         blocks, x = q4_0_weights(arrays, n * k // 32), centred(arrays, (m, k), dtype)
@@ -253,15 +247,14 @@ def _q4_0_product(shape: str, *, fused: bool) -> Operation:
     small_rows = {"gemv": (0, 1, 2), "gemm": (1, 8, 11)}[shape]
     of_small = ((m, n, k) for m in small_rows for n, k in ((1, 32), (9, 160)))
     small = sizes_of("m n k", *of_small, (2, 0, 32), (2, 3, 0))
-    return Operation(f"q4_0_{shape}", "fused" if fused else "separate", FLOATS, prepare, lambda *_: shapes, small)
+    return Operation(f"q4_0_{shape}", "fused" if fused else "separate", FLOATS, make, lambda *_: shapes, small)
 
 
 def _q4_0_planar(shape: str) -> Operation:
     """Multiply by weights whose nibbles and scales lie in arrays of their own: a lane loads 16 bytes of them."""
     on_tensor_cores = shape == "gemm"
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
         rows, columns = PLANAR_TILE[shape]
         moved = traffic.q4_0_fused(m, n, k, dtype, rows_together=rows, columns_together=columns)
         blocks, x, y = q4_0_weights(arrays, n * k // 32), centred(arrays, (m, k), dtype), arrays.empty((m, n), dtype)
@@ -288,7 +281,7 @@ def _q4_0_planar(shape: str) -> Operation:
     small = sizes_of("m n k", (0, 1, 32), (1, 1, 32), (2, 9, 160), (2, 0, 32), (2, 3, 0), *past)
     shapes = GEMM_SHAPES if on_tensor_cores else GEMV_SHAPES
     computes = dict.fromkeys(FLOATS, "fp16-tensor") if on_tensor_cores else {}
-    return Operation(f"q4_0_{shape}", "planar", FLOATS, prepare, lambda *_: shapes, small, computes=computes)
+    return Operation(f"q4_0_{shape}", "planar", FLOATS, make, lambda *_: shapes, small, computes=computes)
 
 
 OPERATIONS: tuple[Operation, ...] = (

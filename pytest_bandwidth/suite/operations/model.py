@@ -85,7 +85,7 @@ class Operation:
     """Describe one version of one operation, for the dtypes that it exists in.
 
     name: the operation ("triad"); versions of one name compute the same ("plain", "wide", "fused" …).
-    prepare: (arrays, dtype, sizes) → Case. Raises UsageError for sizes that it does not take.
+    make: (arrays, dtype, sizes by name) → Case; see `prepare`.
     shapes: (bytes, dtype) → sizes that move about so many bytes; operations with shapes of their own ignore the bytes.
     small: sizes to check the numerics at: 0, 1, odd, and past one block or tile; an interpreter is quick with them.
     devices: kinds of device that can run it. A kernel without a twin on the host skips there by itself.
@@ -95,7 +95,7 @@ class Operation:
     name: str
     version: str
     dtypes: tuple[str, ...]
-    prepare: Callable[[Arrays, str, Sizes], Case]
+    make: Callable[..., Case]
     shapes: Callable[[int, str], tuple[Sizes, ...]]
     small: tuple[Sizes, ...]
     devices: frozenset[str] = RUN_KERNELS
@@ -104,6 +104,10 @@ class Operation:
     @property
     def title(self) -> str:
         return f"{self.name}-{self.version}"
+
+    def prepare(self, arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
+        """Make arrays of these sizes, and what runs on them. Raises UsageError for sizes that it does not take."""
+        return self.make(arrays, dtype, **sizes)
 
     def precision(self, dtype: str) -> str:
         """Return the precision that it computes a dtype in: halves are mostly a storage format, computed in float."""

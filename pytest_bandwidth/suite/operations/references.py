@@ -1,4 +1,6 @@
-"""Compute what every operation should give, in NumPy and float64: slow, plain, and apart from the kernels.
+"""Compute what operations should give, in NumPy and float64: slow, plain, and apart from the kernels.
+
+Beside their declarations are those that NumPy has in a word.
 
 Arguments are NumPy arrays of any float dtype and are widened first; results are float64 unless said otherwise.
 """
@@ -21,18 +23,6 @@ def wide(a: Array) -> Float64:
 
 
 # ---- element by element ----------------------------------------------------------------------------------------------
-
-
-def scale(a: Array, scalar: float) -> Float64:
-    return scalar * wide(a)
-
-
-def add(a: Array, b: Array) -> Float64:
-    return wide(a) + wide(b)
-
-
-def triad(b: Array, c: Array, scalar: float) -> Float64:
-    return wide(b) + scalar * wide(c)
 
 
 def uniform(seed: int, n: int) -> Float64:
@@ -74,10 +64,6 @@ def rope(x: Array, cosines: Array, sines: Array) -> Float64:
     low, high = np.split(wide(x), 2, axis=-1)
     cosine, sine = wide(cosines)[:, None], wide(sines)[:, None]
     return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=-1)
-
-
-def cos_cos(a: Array) -> Float64:
-    return np.cos(np.cos(wide(a)))
 
 
 def fma_chain(a: Array, factor: float, addend: float, repeats: int) -> Array:

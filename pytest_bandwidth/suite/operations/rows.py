@@ -22,7 +22,6 @@ from pytest_bandwidth.suite.operations.model import (
     Geometry,
     KernelStep,
     Operation,
-    Sizes,
     blocks,
     case_of,
     ceil_div,
@@ -68,8 +67,8 @@ def _normalised(name: str, version: str) -> Operation:
     """Normalise rows by softmax, or as a layer norm: in as many passes over a row as the version has."""
     is_softmax = name == "softmax"
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = shape = (sizes["rows"], sizes["cols"])
+    def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
+        shape = (rows, cols)
         geometry, row_reads, model = blocks(rows, THREADS), LOADS_OF_EACH_ELEMENT[version], traffic.layer_norm
         if version == "registers":
             geometry, held = _registers(rows, cols, dtype)
@@ -93,12 +92,12 @@ def _normalised(name: str, version: str) -> Operation:
         given = (geometry, {"out": arrays.empty(shape, dtype)}, inputs, scalars, moved, reference, tolerance)
         return one_launch(file, kernel, *given)
 
-    return Operation(name, version, FLOATS, prepare, TWO_PASSES, SMALL_OF.get(version, SMALL))
+    return Operation(name, version, FLOATS, make, TWO_PASSES, SMALL_OF.get(version, SMALL))
 
 
 def _rms_norm_residual(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = shape = (sizes["rows"], sizes["cols"])
+    def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
+        shape = (rows, cols)
         inputs = (*(centred(arrays, shape, dtype) for _ in range(2)), arrays.random(cols, dtype))
         results = {name: arrays.empty(shape, dtype) for name in ("out", "sum")}
         geometry, held = blocks(rows, THREADS), False
@@ -113,7 +112,7 @@ def _rms_norm_residual(version: str) -> Operation:
         return one_launch("layernorm.cu", name, geometry, *given, moved, reference, tolerance)
 
     shapes = shapes_by("rows", lambda dtype: 4 * bytes_per_element(dtype) * COLS, cols=COLS)
-    return Operation("rms_norm_residual", version, FLOATS, prepare, shapes, SMALL_OF.get(version, SMALL))
+    return Operation("rms_norm_residual", version, FLOATS, make, shapes, SMALL_OF.get(version, SMALL))
 
 
 # By kind of 8 bits, what its codes lie in.
@@ -121,8 +120,8 @@ CODES = {"int8": "int8", "fp8": "uint8"}
 
 
 def _quantize(kind: str, version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = shape = (sizes["rows"], sizes["cols"])
+    def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
+        shape = (rows, cols)
         source = centred(arrays, shape, dtype, SPREAD)
         results = {"codes": arrays.empty(shape, CODES[kind]), "scales": arrays.empty(rows, "float32")}
         geometry, held = _registers(rows, cols, dtype) if version == "registers" else (blocks(rows, THREADS), False)
@@ -130,15 +129,14 @@ def _quantize(kind: str, version: str) -> Operation:
         name, given = f"quantize_{kind}_{version}_{SUFFIX[dtype]}", (geometry, results, (source,), shape, moved)
         return one_launch("quantize.cu", name, *given, lambda host: references.quantize_rows(host, kind))
 
-    return Operation(f"quantize_{kind}", version, FLOATS, prepare, IN_8_BITS, SMALL_OF.get(version, SMALL))
+    return Operation(f"quantize_{kind}", version, FLOATS, make, IN_8_BITS, SMALL_OF.get(version, SMALL))
 
 
 def _quantize_mxfp8(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, blocks_of_row = sizes["rows"], sizes["blocks"]
-        shape, count = (rows, blocks_of_row * traffic.MX_ELEMENTS), rows * blocks_of_row
+    def make(arrays: Arrays, dtype: str, rows: int, blocks: int) -> Case:
+        shape, count = (rows, blocks * traffic.MX_ELEMENTS), rows * blocks
         source = centred(arrays, shape, dtype, SPREAD)
-        results = {"codes": arrays.empty(shape, "uint8"), "scales": arrays.empty((rows, blocks_of_row), "uint8")}
+        results = {"codes": arrays.empty(shape, "uint8"), "scales": arrays.empty((rows, blocks), "uint8")}
         row_reads, threads = 2, count
         if version == "registers":
             row_reads, threads = 1, ceil_div(source.size * bytes_per_element(dtype), HELD_BYTES)
@@ -149,12 +147,12 @@ def _quantize_mxfp8(version: str) -> Operation:
     of_row = COLS // traffic.MX_ELEMENTS
     shapes = shapes_by("rows", lambda dtype: traffic.quantize_mxfp8(of_row, dtype).bytes_moved, blocks=of_row)
     small = sizes_of("rows blocks", (0, 1), (3, 0), (1, 1), (1, 2), (3, 1), (5, 32), (7, 65))
-    return Operation("quantize_mxfp8", version, FLOATS, prepare, shapes, small)
+    return Operation("quantize_mxfp8", version, FLOATS, make, shapes, small)
 
 
 def _dequantize(kind: str, version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = shape = (sizes["rows"], sizes["cols"])
+    def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
+        shape = (rows, cols)
         codes, scales = arrays.random(shape, CODES[kind]), arrays.random(rows, "float32")
         if kind == "fp8":
             codes[codes % 128 == 127] = 0  # NaN would show nothing of what is not written
@@ -167,7 +165,7 @@ def _dequantize(kind: str, version: str) -> Operation:
         )
         return one_launch("quantize.cu", name, *given, references.dequantize_rows, rounding(dtype))
 
-    return Operation(f"dequantize_{kind}", version, FLOATS, prepare, IN_8_BITS, REGISTERS_SMALL)
+    return Operation(f"dequantize_{kind}", version, FLOATS, make, IN_8_BITS, REGISTERS_SMALL)
 
 
 HEADS, HEAD = 32, 128
@@ -178,8 +176,7 @@ LARGEST, VOCABULARY = 8, 32000
 
 
 def _topk(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols, k = (sizes[size] for size in ("rows", "cols", "k"))
+    def make(arrays: Arrays, dtype: str, rows: int, cols: int, k: int) -> Case:
         source = centred(arrays, (rows, cols), dtype)
         results = {"values": arrays.empty((rows, k), dtype), "columns": arrays.empty((rows, k), "int32")}
         moved = traffic.topk(rows, cols, k, dtype, row_reads=1 if version == "wide" else max(k, 1))
@@ -193,12 +190,12 @@ def _topk(version: str) -> Operation:
     small = sizes_of(
         "rows cols k", (0, 7, 1), (3, 0, 2), (1, 1, 1), (3, 5, 8), (2, 257, 32), (5, 4104, 8), (2, 9000, 3)
     )
-    return Operation("topk", version, FLOATS, prepare, shapes, small)
+    return Operation("topk", version, FLOATS, make, shapes, small)
 
 
 def _rope(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        tokens, heads, d = shape = (sizes["tokens"], sizes["heads"], sizes["d"])
+    def make(arrays: Arrays, dtype: str, tokens: int, heads: int, d: int) -> Case:
+        shape = (tokens, heads, d)
         if d % 2:
             raise UsageError(f"d is {d}, expected an even number: elements are turned in pairs")
         source, out = centred(arrays, shape, dtype), arrays.empty(shape, dtype)
@@ -213,14 +210,13 @@ def _rope(version: str) -> Operation:
 
     shapes = shapes_by("tokens", lambda dtype: traffic.rope(1, HEADS, HEAD, dtype).bytes_moved, heads=HEADS, d=HEAD)
     small = sizes_of("tokens heads d", (0, 1, 8), (1, 0, 8), (1, 1, 2), (3, 5, 6), (2, 3, 64), (5, 40, 128))
-    return Operation("rope", version, FLOATS, prepare, shapes, small)
+    return Operation("rope", version, FLOATS, make, shapes, small)
 
 
 def _logsumexp(version: str) -> Operation:
     fused = version != "unfused"
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        rows, cols = sizes["rows"], sizes["cols"]
+    def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
         source, out = centred(arrays, (rows, cols), dtype, SPREAD), arrays.empty(rows, dtype)
 
         def step(kernel: str, result: Any, *inputs: Any) -> KernelStep:
@@ -246,7 +242,7 @@ def _logsumexp(version: str) -> Operation:
 
     # As many rows fused or not: then what they take can be compared, and no cache keeps the unfused one's exponentials.
     shapes = shapes_by("rows", lambda dtype: traffic.logsumexp(1, COLS, dtype, fused=True).bytes_moved, cols=COLS)
-    return Operation("logsumexp", version, FLOATS, prepare, shapes, SMALL_OF.get(version, SMALL))
+    return Operation("logsumexp", version, FLOATS, make, shapes, SMALL_OF.get(version, SMALL))
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -67,35 +67,33 @@ def _map(
 ) -> Operation:
     """Compute out = f(inputs…, scalars…), element by element."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n = sizes["n"]
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
         read, results = tuple(centred(arrays, n, dtype) for _ in range(inputs)), {"out": arrays.empty(n, dtype)}
         name, threads = _kernel_and_threads(kernel, version, dtype, n, max(inputs, 1))
         more = (*(scalar(value, dtype) for value in scalars), n)
 
         def expected(*hosts: Any) -> Any:
-            return np.broadcast_to(reference(*hosts, *scalars), (n,))
+            return np.broadcast_to(reference(*map(references.wide, hosts), *scalars), (n,))
 
         exact = kernel in ("copy", "write")
         tolerance = EXACT if exact else rounding(dtype, absolute=2 * ROUNDING[ARITHMETIC[dtype]])
         return one_launch("stream.cu", name, line(threads), results, read, more, model(n, dtype), expected, tolerance)
 
     shapes = vector_shapes(lambda dtype: model(1, dtype).bytes_moved)
-    return Operation(kernel, version, FLOATS if version == "wide" else ALL, prepare, shapes, SMALL)
+    return Operation(kernel, version, FLOATS if version == "wide" else ALL, make, shapes, SMALL)
 
 
 def _read(version: str) -> Operation:
     """Read n elements; the sink keeps its poison, since no sum of finite numbers is the NaN awaited."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n = sizes["n"]
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
         read, sink = centred(arrays, n, dtype), arrays.empty(1, ARITHMETIC[dtype])
         name, threads = _kernel_and_threads("read", version, dtype, n)
         step = launch("stream.cu", name, line(threads), (sink, read, scalar(math.nan, dtype), n), (read,), ())
         return case_of((step,), traffic.read(n, dtype), {"sink": sink}, (), lambda: np.full(1, np.nan))
 
     shapes = vector_shapes(bytes_per_element)
-    return Operation("read", version, FLOATS if version == "wide" else ALL, prepare, shapes, SMALL)
+    return Operation("read", version, FLOATS if version == "wide" else ALL, make, shapes, SMALL)
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
@@ -108,8 +106,8 @@ ELEMENTS_PER_REDUCING_THREAD = 8
 def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version: str) -> Operation:
     """Return a partial result per block, then one block over those."""
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n, arithmetic = sizes["n"], ARITHMETIC[dtype]
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
+        arithmetic = ARITHMETIC[dtype]
         read = tuple(centred(arrays, n, dtype) for _ in range(inputs))
         name, _ = _kernel_and_threads(kernel, version, dtype, n)
         wanted = ceil_div(n, REDUCTION_BLOCK * ELEMENTS_PER_REDUCING_THREAD)
@@ -132,7 +130,7 @@ def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version:
         return case_of(steps, moved, {"total": total}, read, reference, tolerance)
 
     shapes = vector_shapes(lambda dtype: inputs * bytes_per_element(dtype))
-    return Operation(kernel, version, FLOATS if version == "wide" else ALL, prepare, shapes, SMALL)
+    return Operation(kernel, version, FLOATS if version == "wide" else ALL, make, shapes, SMALL)
 
 
 # ---- pointwise chains ------------------------------------------------------------------------------------------------
@@ -146,8 +144,7 @@ def _chain(
     """Return a chain of pointwise operations, one launch each or one for all. `stages`: kernel and scalars of each."""
     fused = version != "unfused"
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n = sizes["n"]
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
         source = before = centred(arrays, n, dtype)
         every_scalar = tuple(value for _, scalars in stages for value in scalars)
         steps = []
@@ -166,7 +163,7 @@ def _chain(
     # The same n fused or not: then what they take can be compared, and each of the unfused chain's intermediate results
     # is half of what the fused one moves, which no cache keeps.
     shapes = vector_shapes(lambda dtype: traffic.pointwise_chain(1, len(stages), dtype, fused=True).bytes_moved)
-    return Operation(name, version, FLOATS, prepare, shapes, SMALL)
+    return Operation(name, version, FLOATS, make, shapes, SMALL)
 
 
 _THREE = (
@@ -182,8 +179,8 @@ GATE_SPREAD = 16
 
 
 def _swiglu(version: str) -> Operation:
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n, results = sizes["n"], {"out": arrays.empty(sizes["n"], dtype)}
+    def make(arrays: Arrays, dtype: str, n: int) -> Case:
+        results = {"out": arrays.empty(n, dtype)}
         given = centred(arrays, n, dtype, GATE_SPREAD), centred(arrays, n, dtype)
         name, threads = _kernel_and_threads("swiglu", version, dtype, n, inputs=2)
         # exp of a float at −8 has a relative error of 16 roundings; the approximate division has two, the product one.
@@ -193,7 +190,7 @@ def _swiglu(version: str) -> Operation:
         return one_launch("pointwise.cu", name, geometry, results, given, (n,), moved, reference, tolerance)
 
     shapes = vector_shapes(lambda dtype: traffic.swiglu(1, dtype).bytes_moved)
-    return Operation("swiglu", version, FLOATS, prepare, shapes, SMALL)
+    return Operation("swiglu", version, FLOATS, make, shapes, SMALL)
 
 
 # ---- intensity sweep -------------------------------------------------------------------------------------------------
@@ -205,8 +202,7 @@ SWEEP = (1, 4, 16, 64, 256, 1024)
 def _sweep(kernel: str, version: str) -> Operation:
     fma = version != "add"
 
-    def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        n, repeats = sizes["n"], sizes["repeats"]
+    def make(arrays: Arrays, dtype: str, n: int, repeats: int) -> Case:
         source, results = centred(arrays, n, dtype), {"out": arrays.empty(n, dtype)}
         coefficients = (scalar(FACTOR, dtype), scalar(ADDEND, dtype)) if fma else (scalar(ADDEND, dtype),)
         geometry, name = line(ceil_div(n, 2) if dtype == "float16" else n), f"{kernel}_{SUFFIX[dtype]}"
@@ -229,7 +225,7 @@ def _sweep(kernel: str, version: str) -> Operation:
 
     small = sizes_of("n repeats", (0, 1), (1, 3), (255, 0), (257, 16), (1001, 37))
     dtypes = FLOATS if version == "wide" else ALL
-    return Operation(kernel, version, dtypes, prepare, shapes, small, computes={"float16": "fp16"})
+    return Operation(kernel, version, dtypes, make, shapes, small, computes={"float16": "fp16"})
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -239,9 +235,9 @@ OPERATIONS: tuple[Operation, ...] = (
         for kernel, inputs, model, reference, scalars in (
             ("write", 0, traffic.write, lambda value: value, (SCALAR,)),
             ("copy", 1, traffic.copy, lambda a: a, ()),
-            ("scale", 1, traffic.scale, references.scale, (SCALAR,)),
-            ("add", 2, traffic.add, references.add, ()),
-            ("triad", 2, traffic.triad, references.triad, (SCALAR,)),
+            ("scale", 1, traffic.scale, np.multiply, (SCALAR,)),
+            ("add", 2, traffic.add, np.add, ()),
+            ("triad", 2, traffic.triad, lambda b, c, factor: b + factor * c, (SCALAR,)),
         )
         for operation in versions(partial(_map, kernel, inputs, model, reference, scalars), "wide", "plain")
         # To a copy bfloat16 are as good as halves.
@@ -251,7 +247,9 @@ OPERATIONS: tuple[Operation, ...] = (
     *versions(partial(_reduction, "dot", 2, traffic.dot), "wide", "plain"),
     *versions(partial(_chain, "bias_relu_dropout", _THREE, _of_three_wide), "wide"),
     *(_chain("bias_relu_dropout", _THREE, _of_three, version) for version in ("fused", "unfused")),
-    *versions(partial(_chain, "cos_cos", _TWO, references.cos_cos), "wide", "fused", "unfused"),
+    *versions(
+        partial(_chain, "cos_cos", _TWO, lambda a: np.cos(np.cos(references.wide(a)))), "wide", "fused", "unfused"
+    ),
     *versions(_swiglu, "wide", "plain"),
     *(_sweep("intensity_fma", version) for version in ("wide", "fma")),
     _sweep("intensity_add", "add"),

@@ -5,7 +5,6 @@ That all of them compute what NumPy does is tested both ways: tests/kernels/test
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 from typing import Any
 
@@ -14,10 +13,10 @@ import pytest
 if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
     pytest.skip("translating kernels needs: pip install 'pytest-bandwidth[traffic]'", allow_module_level=True)
 
-from interpreted import CUDA_SRC, FreshArrays
+import kernel_resources
+from interpreted import FreshArrays
 
 from emulated_card.kernels.comparing import needs_compiler, run_both
-from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.operations.model import KernelStep
 
@@ -65,11 +64,6 @@ KINDS = {
 APPROXIMATE = 1e-5
 
 
-@functools.cache
-def module(file: str) -> ptx.PtxModule:
-    return ptx.compile_ptx((CUDA_SRC / file).read_text(encoding="utf-8"), arch=ARCH, filename=file)
-
-
 CASES = [
     (operation, dtype) for operation in OPERATIONS for dtype in operation.dtypes if (operation.title, dtype) in KINDS
 ]
@@ -82,7 +76,9 @@ def test_an_operation_does_the_same_both_ways(operation: Any, dtype: str) -> Non
     case = operation.prepare(FreshArrays(1), dtype, next(iter(operation.shapes(SMALL_BYTES, dtype))))
     launches = [step for step in case.steps if isinstance(step, KernelStep)]
     for step in launches:
-        run_both(module(step.file), step.kernel, step.grid, step.block, step.args, relative=APPROXIMATE)
+        run_both(
+            kernel_resources.ptx(step.file, ARCH), step.kernel, step.grid, step.block, step.args, relative=APPROXIMATE
+        )
 
 
 def test_every_kind_is_there() -> None:

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.measured.measurement import UNTOUCHED
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.traffic import device as traffic
 from pytest_bandwidth.features.traffic.device import open_traffic
-from pytest_bandwidth.features.traffic.ptx import compile_ptx
+from pytest_bandwidth.features.traffic.ptx import compile_cubin
 
 COPY = 'extern "C" __global__ void copy(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x]; }'
 
@@ -82,7 +82,7 @@ def counted(device, kernel):
 def test_a_source_is_compiled_once_for_all_its_kernels(device, monkeypatch):
     compiled = []
     monkeypatch.setattr(
-        traffic.nvrtc, "compile_ptx", lambda *a, **k: compiled.append(k["options"]) or compile_ptx(*a, **k)
+        traffic.nvrtc, "compile_cubin", lambda *a, **k: compiled.append(k["options"]) or compile_cubin(*a, **k)
     )
     text = COUNTED + "// a text of its own"
     kernels = [device.kernel(KernelSource(text=text, name=name)) for name in ("count", "other", "count")]

@@ -2,16 +2,13 @@
 
 import re
 
-import pytest
-
-from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_folder
+from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 
 # What the measuring of a GPU needs for itself.
 NOT_FOR_TESTS = {"probe.cu"}
 # Numba's kernels have no bfloat16.
 NO_TWIN = "_bf16"
-FILES = sorted(path.name for path in shipped_folder().glob("*.cu") if path.name not in NOT_FOR_TESTS)
 
 
 def declarations(text):
@@ -24,18 +21,8 @@ def declarations(text):
     return found
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_every_shipped_kernel_has_a_twin_that_takes_the_same_arguments(file):
-    declared = declarations((shipped_folder() / file).read_text(encoding="utf-8"))
-    assert declared, "the pattern finds no kernel in this file"
-    for name, parameters in declared.items():
-        assert (name in HOST_KERNELS) == (NO_TWIN not in name)
-        if NO_TWIN in name:
-            continue
-        assert [(p.cuda, p.name) for p in HOST_KERNELS[name].parameters] == parameters
-
-
-def test_there_is_no_twin_without_a_cuda_kernel():
-    text = "".join((shipped_folder() / file).read_text(encoding="utf-8") for file in FILES)
-    assert set(HOST_KERNELS) == {name for name in declarations(text) if NO_TWIN not in name}
-    assert set(HOST_KERNELS) <= set(kernel_names(text))
+def test_each_shipped_kernel_has_a_twin_that_takes_the_same_arguments_and_no_twin_is_left():
+    files = [path for path in shipped_folder().glob("*.cu") if path.name not in NOT_FOR_TESTS]
+    declared = declarations("".join(path.read_text(encoding="utf-8") for path in files))
+    wanted = {name: parameters for name, parameters in declared.items() if NO_TWIN not in name}
+    assert {name: [(p.cuda, p.name) for p in twin.parameters] for name, twin in HOST_KERNELS.items()} == wanted

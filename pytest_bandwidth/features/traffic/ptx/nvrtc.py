@@ -65,9 +65,10 @@ class PtxModule:
 
 @dataclass(frozen=True)
 class CubinModule:
-    """Hold machine code of one source text, an ELF file."""
+    """Hold machine code of one source text, an ELF file. ptx: what it was assembled from."""
 
     data: bytes
+    ptx: PtxModule
 
     @functools.cached_property
     def resources(self) -> dict[str, KernelResources]:
@@ -91,11 +92,10 @@ def compile_ptx(
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
     NotOnThisDevice without the headers of wmma, and for instructions of another architecture.
     """
-    own = ["-lineinfo", *(option for option in options if option not in _LINE_INFORMATION)]
     virtual = arch.replace("sm_", "compute_", 1)
-    answer = _compile(text, arch, virtual, own, name_expressions, filename, max_seconds)
-    lowered = MappingProxyType(dict(answer["lowered"]))
-    return PtxModule(answer["ptx"], nvrtc_version(), arch, lowered, answer["log"], filename, text)
+    return _ptx_of(
+        _compile(text, arch, virtual, options, name_expressions, filename, max_seconds), text, arch, filename
+    )
 
 
 def compile_cubin(
@@ -107,9 +107,17 @@ def compile_cubin(
     filename: str = "kernel.cu",
     max_seconds: float = math.inf,
 ) -> CubinModule:
-    """Compile to machine code. The arguments, and what it raises, are as for `compile_ptx`."""
+    """Compile to machine code, and to PTX as `compile_ptx` does: that is half of the compiler's work.
+
+    The arguments, and what it raises, are as there.
+    """
     answer = _compile(text, arch, arch, options, name_expressions, filename, max_seconds)
-    return CubinModule(base64.b64decode(answer["cubin"]))
+    return CubinModule(base64.b64decode(answer["cubin"]), _ptx_of(answer, text, arch, filename))
+
+
+def _ptx_of(answer: dict[str, Any], text: str, arch: str, filename: str) -> PtxModule:
+    lowered = MappingProxyType(dict(answer["lowered"]))
+    return PtxModule(answer["ptx"], nvrtc_version(), arch, lowered, answer["log"], filename, text)
 
 
 def nvrtc_version() -> str:
@@ -137,14 +145,14 @@ def _compile(
     filename: str,
     max_seconds: float,
 ) -> dict[str, Any]:
-    """Compile for a target: the architecture's machine code, or its PTX (``compute_90``)."""
+    """Compile for a target: the architecture, or PTX alone (``compute_90``)."""
+    own = [option for option in options if option not in _LINE_INFORMATION]
     folders = (f"--include-path={folder}" for folder in _about()["folders"])
     request = {
         "text": text,
         "filename": filename,
         "names": list(name_expressions),
-        "options": [f"--gpu-architecture={target}", *options, *folders],
-        "ptx": target.startswith("compute_"),
+        "options": [f"--gpu-architecture={target}", "-lineinfo", *own, *folders],
     }
     answer = ask(request, max_seconds)
     if "failed" in answer:

@@ -96,10 +96,9 @@ def _compiled(nvrtc: Any, request: dict[str, Any]) -> dict[str, Any]:
             name: str(_checked(nvrtc, nvrtc.nvrtcGetLoweredName(handle, name.encode())), "utf-8")
             for name in request["names"]
         }
-        if request["ptx"]:
-            return {"ptx": _text(nvrtc, handle, "nvrtcGetPTX"), "lowered": lowered, "log": log}
+        # For a virtual architecture the machine code is empty.
         cubin = base64.b64encode(_bytes(nvrtc, handle, "nvrtcGetCUBIN")).decode("ascii")
-        return {"cubin": cubin, "lowered": lowered, "log": log}
+        return {"ptx": _text(nvrtc, handle, "nvrtcGetPTX"), "cubin": cubin, "lowered": lowered, "log": log}
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
 

@@ -121,7 +121,7 @@ def test_a_compilation_past_its_memory_says_so_and_the_compiler_lives(compiler: 
     bound = pages * resource.getpagesize() + 2**28
     resource.prlimit(pid, resource.RLIMIT_AS, (bound, bound))
     asked = {"filename": "much.cu", "names": [], "options": ["--gpu-architecture=compute_80"]}
-    asked |= {"ptx": True, "alarm": HANGS_SECONDS}
+    asked |= {"alarm": HANGS_SECONDS}
     assert "much.cu(" in (log := compiler.ask({**asked, "text": ENDLESS_TEMPLATES}, HANGS_SECONDS)["log"])
     assert "out of memory" in log
     assert ".entry k" in compiler.ask({**asked, "text": PLAIN}, HANGS_SECONDS)["ptx"]
@@ -286,7 +286,7 @@ def answers(requests: list[dict[str, Any]], environment: dict[str, str]) -> list
 
 def request(text: str = GOOD, **changes: Any) -> dict[str, Any]:
     options = ["--gpu-architecture=compute_80", "-DONE=1"]
-    asked = {"text": text, "filename": "k.cu", "names": [], "options": options, "ptx": True, "alarm": 60}
+    asked = {"text": text, "filename": "k.cu", "names": [], "options": options, "alarm": 60}
     return asked | changes
 
 
@@ -296,7 +296,7 @@ def test_each_request_is_answered_in_order_those_refused_too(counted: dict[str, 
         [
             {},
             request(names=["twice<float>"]),
-            request(options=machine_code, ptx=False),
+            request(options=machine_code),
             request(TWICE),
             request(names=["thrice<float>"]),
             request(options=["--no-such-option"]),
@@ -309,7 +309,9 @@ def test_each_request_is_answered_in_order_those_refused_too(counted: dict[str, 
     assert about["folders"]
     assert set(ptx["lowered"]) == {"twice<float>"}
     assert f".entry {ptx['lowered']['twice<float>']}(" in ptx["ptx"]
+    assert ptx["cubin"] == ""
     assert base64.b64decode(cubin["cubin"]).startswith(b"\x7fELF")
+    assert ".target sm_80" in cubin["ptx"]
     assert broken["failed"] == "NVRTC_ERROR_COMPILATION"
     assert 'k.cu(3): error: identifier "unused" is undefined' in broken["log"]
     assert {*unknown} <= {"refused", "failed", "log"}
