@@ -27,7 +27,7 @@ REASONS_TO_SKIP = (
     *("could not import 'torch'", "could not import 'ml_dtypes'", "Numba sees no GPU", "no datasheet row"),
     *("a peer copy needs two GPUs", "no ncu on PATH"),
 )
-# One of each way to launch; test_suite.py runs all.
+# One of each way to launch; test_suite.py runs each operation.
 OPERATIONS = "copy-plain-float32 or gemm-library-float32 or host_to_device-pinned"
 SHORT = "--bandwidth-max-time=0.02 --bandwidth-min-samples=3 --bandwidth-precision=10%"
 # Without what takes no part, nor assertions rewritten in each of twenty processes.

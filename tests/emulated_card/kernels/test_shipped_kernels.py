@@ -1,6 +1,6 @@
 """Kernels of cuda_src/ by the interpreter and as built code: same bytes, same counts.
 
-That all of them compute what NumPy does is tested both ways: tests/kernels/test_kernel_numerics.py, card/test_suite.py.
+That all of them compute what NumPy does: tests/kernels/test_kernel_numerics.py; in one type each: card/test_suite.py.
 """
 
 from __future__ import annotations
