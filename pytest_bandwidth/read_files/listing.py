@@ -293,7 +293,8 @@ class _Loaded:
             if not isinstance(file, str) or is_installed(file) or file.startswith(_installed()):
                 continue
             path = opened.normal(file)
-            if name != "__main__" and is_users(path):
+            # How Python was started; multiprocessing calls it __mp_main__ in processes that it spawns.
+            if name not in ("__main__", "__mp_main__") and is_users(path):
                 self.files[name] = path
                 self.names.setdefault(path, []).append(name)
 

@@ -102,6 +102,15 @@ def test_a_module_that_no_test_imports_belongs_to_all(case):
     assert case.files() == USED | {"plugged.py"}
 
 
+@pytest.mark.parametrize("name", ["__main__", "__mp_main__"])
+def test_how_python_was_started_does_not_count(case, monkeypatch, name):
+    """multiprocessing calls it so in a process that it spawns, as an update's further runs are."""
+    case.file("started.py")
+    case.load("test_it", "started")
+    monkeypatch.setitem(sys.modules, name, sys.modules.pop("started"))
+    assert case.files() == USED
+
+
 def test_a_module_that_loads_at_its_first_use_is_not_loaded(case):
     case.file("lazily.py", "LOADED = True\n")
     spec = importlib.util.find_spec("lazily")
