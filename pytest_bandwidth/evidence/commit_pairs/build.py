@@ -17,6 +17,7 @@ import json
 import os
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
@@ -92,6 +93,8 @@ def make_environment(folder: Path) -> None:
     venv.EnvBuilder(symlinks=True).create(folder)
     places = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
     lines = [f"import site; site.addsitedir({place!r})" for place in places]
+    # Some look for installed libraries by site.getsitepackages(), as CUDA's own packages for NVRTC.
+    lines += [f"import site; site.PREFIXES.append({prefix!r})" for prefix in site.PREFIXES]
     libraries = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     (libraries / _PATH_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
     for name in ("pip", "pip3"):

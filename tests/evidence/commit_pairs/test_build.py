@@ -100,10 +100,12 @@ def test_python_and_pip_are_of_an_environment_on_top_of_this_one(repo, monkeypat
     tree, environment = Path(one.revision.tree), Path(one.revision.python).parent.parent
     assert (tree / "p").read_text().strip() == str(environment)
     assert (tree / "said").read_text().split() == ["0", "1"], "nothing is installed elsewhere"
-    asked = "import pip, pytest_bandwidth, sys; print(sys.prefix); import numpy; print(numpy.__file__)"
+    asked = "import pip, pytest_bandwidth, site, sys; print(sys.prefix); import numpy; print(numpy.__file__)"
+    asked += "; print(*site.getsitepackages())"
     said = subprocess.run([one.revision.python, "-c", asked], capture_output=True, text=True, check=True).stdout
     assert said.split()[0] == str(environment)
     assert said.split()[1].startswith(sysconfig.get_path("purelib"))
+    assert sysconfig.get_path("purelib") in said.split()[2:], "CUDA's packages look for NVRTC there"
     one.remove()
 
 
