@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import os
 import re
 import shlex
 import sysconfig
@@ -465,21 +466,30 @@ class BandwidthSession:
             self._writes |= written
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""
-            item.user_properties.append((f"bandwidth_gbps{suffix}", outcome.gbps))
+            if outcome.gbps is not None:
+                item.user_properties.append((f"bandwidth_gbps{suffix}", outcome.gbps))
             item.user_properties.append((f"bandwidth_verdict{suffix}", outcome.status))
         return failures
 
     def _update_command(self, item: pytest.Item) -> str | None:
-        """Return the command that saves the test's new figures; None where no baseline is given."""
-        settings, places = self._settings, places_of(self._config)
+        """Return the command that saves the test's new figures, typed where this run was started; None where no
+        baseline is given.
+        """
+        settings, places, given = self._settings, places_of(self._config), self._config.option
         if settings.baseline is None:
             return None
-        options = "".join(
-            f" --bandwidth-{name}={shlex.quote(str(value))}"
+        words = ["python", "-m", "pytest"] if invocation_of(self._config).as_module else ["pytest"]
+        words += ["-c", str(given.inifilename)] if given.inifilename else []
+        words += [f"--rootdir={given.rootdir}"] if given.rootdir else []
+        # A test's id begins at the root folder.
+        file = os.path.relpath(item.path, self._config.invocation_params.dir)
+        words.append(f"{file}::{_in_file(item.nodeid)}")
+        words += [
+            f"--bandwidth-{name}={value}"
             for name, value in (("device", settings.device), ("baseline", settings.baseline))
             if places.get(name, "").startswith("-")
-        )
-        return f"pytest {shlex.quote(item.nodeid)}{options} --bandwidth-update"
+        ]
+        return shlex.join([*words, "--bandwidth-update"])
 
 
 def _in_file(key: str) -> str:

@@ -1,6 +1,7 @@
 """Verdicts fail the test that earned them, after new processes agreed."""
 
 import re
+import shlex
 
 import pytest
 import virtual_time
@@ -79,7 +80,7 @@ def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
             r" +this code +0\.0065\d* GB/s",
             r" +baseline +0\.06\d* GB/s \(3 runs, spread .* %\)",
             r" +re-runs +0\.0065\d* GB/s(, 0\.0065\d* GB/s){1,2}",
-            r" +accept it +pytest test_kernel\.py::test_kernel .*--bandwidth-update.*",
+            r" +accept it +(python -m )?pytest test_kernel\.py::test_kernel .*--bandwidth-update.*",
             r"test_kernel\.py:\d+: REGRESSED",
         ]
     )
@@ -91,6 +92,18 @@ def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
     assert all(seen["gbps"] < row["baseline"]["gbps"] and seen["wall_seconds"] > 0 for seen in row["fresh"])
     here, fresh = ["conftest", "before"], ["conftest"] * 3 + ["before", "after"]
     assert (known.path / "seen").read_text().split()[: len(here + fresh)] == here + fresh
+
+
+def test_the_command_to_accept_is_typed_where_the_run_was_started(known, monkeypatch):
+    known.file("test_kernel.py", SLEEPY.replace("reads=a, writes=b", "reads=a"))
+    (known.path / "sub").mkdir()
+    monkeypatch.chdir(known.path / "sub")
+    result = known.run_here("../test_kernel.py", "--bandwidth-baseline=../b.yaml", f"--rootdir={known.path}")
+    result.assert_outcomes(passed=1, failed=1)
+    (command,) = re.findall(r"accept it +(?:python -m )?pytest (.*)", result.stdout.str())
+    accepted = known.run_here(*shlex.split(command))
+    accepted.assert_outcomes(passed=1)
+    accepted.stdout.fnmatch_lines(["*1 SAVED*"])
 
 
 def test_what_is_unchanged_slow_once_or_of_other_bytes(known, monkeypatch):
