@@ -179,4 +179,4 @@ def test_outside_of_ci_a_shallow_clone_says_what_it_does_not_have(shallow, monke
     monkeypatch.setenv("CI", "false")
     rows = {row["label"]: row for row in shallow(1).document("--bandwidth-baseline=b.yaml")["results"]}
     assert (rows["slowed"]["status"], rows["slowed"]["reason_code"]) == ("REGRESSED", "stored")
-    assert " is not in this clone" in rows["slowed"]["reason"]
+    assert " is not in this shallow clone" in rows["slowed"]["reason"]

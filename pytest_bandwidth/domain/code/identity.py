@@ -83,7 +83,8 @@ class CodeIdentity:
             said.append(rebuilt)
         if "launch" in changed:
             of_arguments = None if then.arguments is None or self.arguments is None else "arguments" in changed
-            said.append(_LAUNCH_CHANGES[of_arguments])
+            of_call = self.function is not None and self.ptx is None and self.sass is None
+            said.append(CALL_CHANGED if of_call else _LAUNCH_CHANGES[of_arguments])
         if "inputs" in changed:
             said.append(INPUTS_CHANGED)
         return tuple(said)
@@ -107,6 +108,7 @@ CODE_CHANGED, FUNCTION_CHANGED = "the kernel's code changed", "the code changed"
 _OF_SOURCE = {"ptx", "function"}
 INPUTS_CHANGED = "the contents of an index array changed"
 SHAPE_CHANGED = "the launch changed: grid, block or shared memory"
+CALL_CHANGED = "the call changed: types, sizes or values of its arguments, or of variables that it captured"
 # By whether its arguments are others, which older baselines do not tell.
 _LAUNCH_CHANGES = {
     None: "the launch changed: grid, block, shared memory, or the arguments' types, sizes or values",

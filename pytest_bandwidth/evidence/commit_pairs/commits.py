@@ -20,6 +20,7 @@ from pytest_bandwidth.evidence.git import (
     commit_of_hash,
     current_commit,
     has_file,
+    is_shallow,
     last_commit_of_lines,
     merge_base_with_default,
     tree_of,
@@ -129,6 +130,8 @@ class BaselineCommits:
         resolved = Path(baseline.path).resolve()
         if not resolved.is_relative_to(top):
             raise UsageError("the baseline lies outside of the repository")
+        if is_shallow(top):  # blame ends at the oldest commit here, whoever wrote the line
+            return
         later = [one.line for one in baseline.entries.values() if one.line is not None and one.line > entry.line]
         last = min(later) - 1 if later else None
         yield last_commit_of_lines(top, resolved.relative_to(top), entry.line, last)
@@ -171,4 +174,5 @@ def _existing(top: Path, name: str) -> str:
     try:
         return commit_of_hash(top, name)
     except UsageError:
-        raise UsageError(f"{name[:SHORT_HASH]} is not in this clone") from None
+        where = "this shallow clone: fetch the whole history" if is_shallow(top) else "this clone"
+        raise UsageError(f"{name[:SHORT_HASH]} is not in {where}") from None

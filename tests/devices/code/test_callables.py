@@ -93,7 +93,7 @@ def test_what_a_function_was_made_with_are_its_arguments():
         made(*[np.zeros(N)] * 2),
     ):
         (said,) = code(other).changes_since(first)
-        assert said.startswith("the launch changed")
+        assert said.startswith("the call changed")
     assert code(made(np.zeros(N), np.zeros(N, object))) == UNKNOWN_CODE
     assert code(made(np.zeros(N), np.ma.zeros(N))) == UNKNOWN_CODE
 

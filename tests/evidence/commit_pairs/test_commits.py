@@ -133,7 +133,7 @@ def test_a_shallow_clone_finds_what_it_has(repo, tmp_path):
     git(tmp_path, "clone", "-q", "--depth", "1", repo.as_uri(), "shallow")
     shallow = tmp_path / "shallow"
     assert found(shallow, first[:12], second[:12]) == second
-    assert f"{first[:10]} is not in this clone" in why_not(shallow, first[:12])
+    assert f"{first[:10]} is not in this shallow clone" in why_not(shallow, first[:12])
     assert BaselineCommits(shallow, baseline(first[:12])).has_any() is False
     assert BaselineCommits(shallow, baseline(first[:12], second[:12])).has_any() is True
     git(shallow, "fetch", "-q", "--unshallow")
