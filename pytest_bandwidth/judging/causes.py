@@ -122,5 +122,5 @@ def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:
         blame = "the kernel, more than the device, which is" if mostly_kernel else "the device is"
         return f"{blame} {format_percent(fallen, 1)} slower, too: {seen}"
     if now > before * (1 + PROBE_UNCHANGED):
-        return f"the kernel did not follow the device, which is faster now: {seen}"
+        return f"the kernel, while the device is faster now: {seen}"
     return f"the kernel, not the device: {seen}"

@@ -46,7 +46,7 @@ def causes_of(measurement, entry, decision=SLOWER, old=None):
         (1.0e-3, "the kernel, not the device"),
         (1.1e-3, "the kernel, more than the device, which is 9.1 % slower, too"),
         (1.9e-3, "the device is 47.4 % slower, too"),
-        (0.9e-3, "the kernel did not follow the device, which is faster now"),
+        (0.9e-3, "the kernel, while the device is faster now"),
     ],
 )
 def test_the_probe_tells_whether_kernel_or_device_lost_more(probe_seconds, blame):

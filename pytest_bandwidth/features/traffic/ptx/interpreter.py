@@ -115,21 +115,21 @@ class Tally:
         self._executed += steps
         self._spent += steps * max(mask.threads, LEAST_THREADS)
         if self._spent > self._limit:
-            self._stop(block, f"executed more than {self._limit:.3g} thread-instructions", "the limit")
+            self._stop(block, f"executed more than {self._limit:.3g} thread-instructions", "or")
         if clock.monotonic() > self._end:
-            self._stop(block, f"run for {self._seconds:g} s", "--bandwidth-traffic-timeout")
+            self._stop(block, f"run for {self._seconds:g} s", "raise --bandwidth-traffic-timeout if it does end, or")
 
     def clock(self) -> int:
         """Return the time by the instructions executed so far, of whatever group. No two reads are the same."""
         self._executed += 1
         return self._executed * CLOCKS_PER_INSTRUCTION
 
-    def _stop(self, block: program.BasicBlock, found: str, bound: str) -> NoReturn:
+    def _stop(self, block: program.BasicBlock, found: str, remedy: str) -> NoReturn:
         sites = [self._kernel.sites[step.site] for step in block.all_steps]
         at = next((f", now at {site.file}:{site.line}" for site in sites if site.line), "")
         raise UsageError(
             f"kernel {self._kernel.name} has {found} on this device{at}; "
-            f"use a smaller size there, run a sample of its blocks, or raise {bound} if it does end"
+            f"use a smaller size there, {remedy} run a sample of its blocks (blocks=16 in the marker)"
         )
 
 
