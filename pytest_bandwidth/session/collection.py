@@ -358,7 +358,8 @@ def gone_sentence(gone: Sequence[str], path: str) -> str:
     named = " ".join(quote(key) for key in gone[:MOST_NAMED])
     more = f" (and {len(gone) - MOST_NAMED} more)" if len(gone) > MOST_NAMED else ""
     what = "1 entry has" if len(gone) == 1 else f"{len(gone)} entries have"
-    return f"{what} no test any more; to remove: pytest-bandwidth baseline prune {quote(path)} {named}{more}"
+    remove = f"pytest-bandwidth baseline prune {quote(path)} {named}{more}"
+    return f"{what} no test any more; rename the key of a renamed test, or: {remove}"
 
 
 def moved_sentence(moved: tuple[str, str], root: Path) -> str:

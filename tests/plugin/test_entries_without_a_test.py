@@ -138,7 +138,7 @@ def test_tests_that_are_gone_fail_a_strict_run_of_everything(project):
     assert strict.ret == 1
     (line,) = told(strict, "FAILED:")
     remedy = "pytest-bandwidth baseline prune b.yaml "
-    assert f"3 entries have no test any more; to remove: {remedy}" in line
+    assert f"3 entries have no test any more; rename the key of a renamed test, or: {remedy}" in line
     assert " test_gone.py::test_it test_k.py::test_renamed" in line
     assert told(lenient, "3 entries have no test any more")
     # A folder answers for its own entries.
@@ -357,7 +357,7 @@ def test_the_command_that_is_told_removes_those_that_are_gone(project, monkeypat
     result = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-only", "--bandwidth-json=run.json")
     (line,) = told(result, "1 entry has no test any more")
     remedy = "pytest-bandwidth baseline prune b.yaml 'test_gone.py::test_it[1 @ 2]'"
-    assert line == f"1 entry has no test any more; to remove: {remedy}"
+    assert line == f"1 entry has no test any more; rename the key of a renamed test, or: {remedy}"
     document = project.told()
     assert {"code": "absent", "text": line} in document["findings"]
     assert {finding["code"] for finding in document["findings"]} == {"absent", "not-measured"}
