@@ -18,7 +18,7 @@ else:
     tomllib = pytest.importorskip("tomli")
 
 # Rules of style that a program can check, in what users read. Code is left out.
-MOST_BYTES, MOST_OF_README, MEAN_WORDS, MOST_WORDS = 136_200, 5_000, 18, 30
+MOST_BYTES, MOST_OF_README, MEAN_WORDS, MOST_WORDS = 136_500, 5_000, 18, 30
 HABITS = re.compile(
     r"\b(?:[Tt]ells?|told|sees|knows|fares?|settles?|stands?(?!-in)|suspects?|fresh process(?:es)?|"
     r"[Bb]eside|in turns?|at hand|the last word|of which|of what|whatever|under strict|ever after|"

@@ -1,5 +1,6 @@
 """The table of edits: which leave a kernel's code what it is, and which make it another. Compiled by NVRTC, no GPU."""
 
+import base64
 import functools
 import struct
 from dataclasses import replace
@@ -15,7 +16,7 @@ from pytest_bandwidth.devices.code.cubin import code_of_file, kernel_code, machi
 from pytest_bandwidth.devices.code.launch import arguments_digest, launch_digest
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
-from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx, execute
+from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, compile_ptx, execute, nvrtc
 
 ARCHITECTURES = ("sm_80", "sm_120")
 SOURCE = """
@@ -265,13 +266,17 @@ def test_a_cubin_that_is_cut_short_is_unknown_or_whole():
         assert {read(data[:size]) for size in range(0, len(data) - 1, 97)} <= {None, whole}
 
 
-def of_file(text, *options, **given):
-    return code_of_file(compile_cubin(text, options=options, **given).data)
+def of_file(text, **given):
+    return code_of_file(compile_cubin(text, **given).data)
 
 
 def test_a_whole_cubin_is_known_by_its_code_and_not_by_its_line_numbers():
-    assert compile_cubin(SOURCE).data != compile_cubin(SOURCE, options=("-lineinfo",)).data
-    assert None is not of_file(SOURCE) == of_file(SOURCE, "-lineinfo") == of_file(UNCHANGED["a comment"], "-lineinfo")
+    asked = {"text": SOURCE, "filename": "kernel.cu", "names": [], "options": ["--gpu-architecture=sm_90"]}
+    bare, with_lines = base64.b64decode(nvrtc.ask(asked)["cubin"]), compile_cubin(SOURCE)
+    assert bare != with_lines.data
+    assert None is not of_file(SOURCE) == code_of_file(bare) == of_file(UNCHANGED["a comment"])
+    both = [kernel_code(with_lines.ptx.ptx, cubin, "kernel").identity for cubin in (bare, with_lines.data)]
+    assert both[0] == both[1]
     assert of_file(UNCHANGED["another kernel after"]) != of_file(SOURCE)
     assert not [edit for edit, text in CHANGED.items() if of_file(text) == of_file(SOURCE)]
 

@@ -111,7 +111,8 @@ def compile_cubin(
 
     The arguments, and what it raises, are as there.
     """
-    answer = _compile(text, arch, arch, options, name_expressions, filename, max_seconds)
+    readable = filename.replace('"', "'")  # ptxas ends a file's name at a quote
+    answer = _compile(text, arch, arch, options, name_expressions, readable, max_seconds)
     return CubinModule(base64.b64decode(answer["cubin"]), _ptx_of(answer, text, arch, filename))
 
 
