@@ -37,7 +37,7 @@ begin = time.perf_counter()
 {work}
 print(json.dumps([time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 """
-_LOAD = "baseline = baseline_files.load(path)\nassert all(baseline.find(key) is not None for key in keys)"
+_LOAD = "baseline = baseline_files.load(path)\nassert all(key in baseline.entries for key in keys)"
 # As a run does for its tests: every entry is matched with a measurement of its own and judged.
 _JUDGE = """
 from pytest_bandwidth.judging.limits import Limits
@@ -61,7 +61,7 @@ assert {str(decision.status) for decision in decided} <= {"OK", "UNDECIDED"}, de
 _UPDATE_ONE = """
 def append(old, new):
     return replace(old, runs=(*old.runs, *new.runs))
-entry = baseline_files.load(path).find(keys[len(keys) // 2])
+entry = baseline_files.load(path).entries.get(keys[len(keys) // 2])
 begin = time.perf_counter()
 new = [replace(entry, runs=entry.runs[:1])]
 assert len(baseline_files.update(path, device, new, merge_in=lambda _: append)) == 1

@@ -12,7 +12,11 @@ from pytest_bandwidth.domain.errors import KernelError
 pytest.importorskip("cuda.bindings.nvrtc", reason="compiling kernels needs: pip install 'pytest-bandwidth[traffic]'")
 
 FILES = kernel_resources.kernel_files()
-file_by_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+# Each takes ten seconds or more for all architectures.
+LONG = {"attention.cu", "gemm.cu", "kvcache.cu", "q4_0.cu"}
+file_by_file = pytest.mark.parametrize(
+    "file", [pytest.param(f, id=f.name, marks=[pytest.mark.slow] if f.name in LONG else []) for f in FILES]
+)
 
 
 @functools.cache
