@@ -191,9 +191,9 @@ class CacheEviction:
 
 
 class HostTimedDevice(TimedDevice):
-    """Be timed by the host's clock, beside what others do on the host.
+    """Base of the devices that the host's clock times; watches which other processes use the host.
 
-    probes: make probes as a device does, and give back their buffers.
+    probes: makes probes, and frees their buffers by `release`.
     """
 
     def __init__(self, identity: DeviceIdentity, probes: Any, eviction: CacheEviction) -> None:
@@ -217,7 +217,7 @@ class HostTimedDevice(TimedDevice):
         return self._watch.conditions()
 
     def release(self) -> None:
-        """Give back the probe's buffers and the one that makes caches cold."""
+        """Free the probe's buffers, and the buffer that evicts the caches."""
         self._probes.release()
         self._run_delay.close()
         self._eviction.release()

@@ -217,7 +217,7 @@ def test_old_code_that_cannot_run_leaves_it_to_stored_figures(card: Card, folder
     assert "the launch's arguments changed: their types, sizes or values" in rows[5]["message"]
 
 
-# Of another card than the one that judges.
+# The baseline is written on this card; the default card compares with it.
 AMPERE = {"MODEL": "NVIDIA A100-SXM4-40GB"}
 
 

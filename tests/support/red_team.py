@@ -36,7 +36,7 @@ def unexpected(folder: Path, printed: str) -> dict[str, str]:
     return wrong
 
 
-# Two kernels for `pytest-bandwidth arena`, of which the second leaves a tail out, beside a reference in Python.
+# Two kernels for `pytest-bandwidth arena`, whose reference is in Python. The second kernel skips a tail.
 ARENA_KERNELS = """
 extern "C" __global__ void twice(float* y, const float* x, long long n) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;

@@ -13,10 +13,10 @@ stream.SWEEP = stream.SWEEP[:3]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep of the full suite each operation in one type, in turn: a second to build a kernel that others execute.
+    """Keep one data type of each operation of the full suite, since each kernel takes a second to build.
 
-    Every kernel is executed in tests/kernels; what the card has besides, the arrays and calls of CuPy, depends on the
-    operation or on the type.
+    tests/kernels runs every kernel in every type. Here CuPy's arrays and calls are tested, which depend on the
+    operation or on the type, not on the pair.
     """
     if config.getoption("bandwidth_suite") != "full":
         return

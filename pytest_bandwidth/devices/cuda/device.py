@@ -397,8 +397,8 @@ class CudaDevice(TimedDevice):
                 empty = self._timer.known_empty_seconds
                 if self._timer.blocked and self._in_graph is None and empty is not None and measurement.samples:
                     timing.refuse_empty(median(measurement.samples), empty)  # it may have moved away since calibration
-                told = measurement.with_finding(*self._timer.findings, *self._findings(before, measurement))
-                return replace(told, detail={**measurement.detail, **self._detail(workload.stream)})
+                explained = measurement.with_finding(*self._timer.findings, *self._findings(before, measurement))
+                return replace(explained, detail={**measurement.detail, **self._detail(workload.stream)})
             finally:
                 self._measured, self._in_graph = None, None
                 self._timer.begin(cold=True)  # what was learned holds for this workload only
@@ -539,14 +539,14 @@ class CudaDevice(TimedDevice):
         self._cupy.get_default_memory_pool().free_all_blocks()
 
     def _findings(self, before: GpuReading, measurement: Measurement) -> tuple[Finding | None, ...]:
-        told, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
+        reading, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
         slowdown = health.slowdown_finding(reason for conditions in around for reason in conditions.event_reasons)
         return (
-            health.clocks_disagree(self._timer.clock_mhz, told.conditions.sm_clock_mhz, slowed=slowdown is not None),
+            health.clocks_disagree(self._timer.clock_mhz, reading.conditions.sm_clock_mhz, slowed=slowdown is not None),
             health.sm_clock_low(self._timer.clock_mhz, self._nominal_clock_mhz),
-            health.memory_clock_low(told.conditions.memory_clock_mhz, self._max_memory_clock_mhz),
+            health.memory_clock_low(reading.conditions.memory_clock_mhz, self._max_memory_clock_mhz),
             slowdown,
-            health.ecc_finding(before, told),
+            health.ecc_finding(before, reading),
         )
 
     def _detail(self, stream: Any) -> dict[str, Any]:

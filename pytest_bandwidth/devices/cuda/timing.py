@@ -285,10 +285,10 @@ def calibrate(timer: Timer, workload: Workload) -> None:
 
 
 def settle(timer: Timer, workload: Workload) -> dict[str, tuple[Workload, list[PlainRun]]]:
-    """Run a workload, and each callable that is sampled beside it, a few times on a stream that is not blocked.
+    """Warm up a workload, and each callable that is timed in the same rounds, on a stream that is not blocked.
 
-    So kernels are compiled and loaded. Return each with its runs, by names for errors. Raises UsageError where work
-    goes on after the timed stream has finished.
+    Kernels are compiled and loaded by this. Return each with its runs, by names for errors.
+    Raises UsageError where work goes on after the timed stream has finished.
     """
     found = {}
     for work, part in _parts(workload).items():

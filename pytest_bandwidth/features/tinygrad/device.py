@@ -124,9 +124,9 @@ class TinygradDevice(HostTimedDevice):
         noted = replace(workload, call=self._counts.around(workload.call))
         measurement = measure_timed(self, noted, budget, progress)
         declared = workload.traffic.bytes_moved
-        told = measurement.with_finding(self._eviction.finding(data_bytes), self._counts.finding(declared))
+        explained = measurement.with_finding(self._eviction.finding(data_bytes), self._counts.finding(declared))
         counts = {"kernels": self._counts.kernels, "total_bytes": self._counts.total_bytes, "declared_bytes": declared}
-        return replace(told, detail={DISPATCH_SECONDS: dispatch_seconds, KERNELS: counts})
+        return replace(explained, detail={DISPATCH_SECONDS: dispatch_seconds, KERNELS: counts})
 
     def time(self, call: Call, stream: Any) -> Sample:
         """Time one call from an idle backend until it is idle again: caches cold, no garbage collection."""

@@ -465,9 +465,9 @@ class TrafficDevice(Device):
             max_seconds=self._timeout,
         )
         if faults := execution.faults:
-            told = "; ".join(f"{fault.code}: {fault.text}" for fault in faults[:MOST_FAULTS_TOLD])
+            texts = "; ".join(f"{fault.code}: {fault.text}" for fault in faults[:MOST_FAULTS_TOLD])
             more = f"; and {len(faults) - MOST_FAULTS_TOLD} more" if len(faults) > MOST_FAULTS_TOLD else ""
-            raise KernelFault(f"kernel {launch.kernel.name}: {told}{more}")
+            raise KernelFault(f"kernel {launch.kernel.name}: {texts}{more}")
         if self._launched is not None:
             named = replace(execution, kernel=name or execution.kernel)
             self._launched.append((named, self.code(launch), launch))
