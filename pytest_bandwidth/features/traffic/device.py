@@ -268,7 +268,10 @@ class TrafficDevice(Device):
 
     def _module_of(self, parsed: Program) -> _Module:
         """Return the module of a source, the same one as long as a kernel of it exists."""
-        return self._modules.setdefault(id(parsed), _Module(parsed, parsed.renewed()))
+        found = self._modules.get(id(parsed))
+        if found is None:  # a new one allocates all variables of the program
+            found = self._modules[id(parsed)] = _Module(parsed, parsed.renewed())
+        return found
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Return a call that executes the launch. It raises UsageError for what it would misread, KernelFault for what
