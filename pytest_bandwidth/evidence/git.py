@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -38,6 +38,7 @@ _LEFT_OUT = (
 _ADDED = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 # A clone without all objects would fetch those that it is asked for. To check a commit out it may.
 _WITHOUT_NETWORK = {"GIT_ALLOW_PROTOCOL": "none"}
+_NONE_ADDED: Mapping[str, str] = {}
 # Hooks, a watcher of files and gpg are programs; the collection of garbage and other upkeep write.
 _CONFIG = (
     "core.hooksPath=/dev/null",
@@ -46,6 +47,8 @@ _CONFIG = (
     "gc.auto=0",
     "maintenance.auto=false",
 )
+# The mode of a submodule in a tree.
+_SUBMODULE = "160000 "
 SHORTEST_HASH = 7
 # How a line's record begins in `git blame --porcelain`.
 _BLAMED = re.compile(r"[0-9a-f]{40,64} \d+ \d+", re.ASCII)
@@ -54,10 +57,13 @@ _DEFAULT_BRANCHES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/
 _HASH = re.compile(rf"([0-9a-f]{{{SHORTEST_HASH},64}})(|[~^].*)", re.ASCII | re.DOTALL)
 
 
-def git(folder: Path, *args: str, seconds: float = GIT_SECONDS) -> str:
-    """Return what git prints. Raises UsageError with git's complaint, and where it takes longer than `seconds`."""
+def git(folder: Path, *args: str, seconds: float = GIT_SECONDS, added: Mapping[str, str] = _NONE_ADDED) -> str:
+    """Return what git prints. Raises UsageError with git's complaint, and where it takes longer than `seconds`.
+
+    added: variables of its environment.
+    """
     command = ["git", "-C", str(folder), "--no-pager", *(part for one in _CONFIG for part in ("-c", one)), *args]
-    variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | _ADDED
+    variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | {**_ADDED, **added}
     if args[0] != "worktree":
         variables |= _WITHOUT_NETWORK
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -117,6 +123,14 @@ def has_file(tree: Path, commit: str, path: Path) -> bool:
     except UsageError:
         return False
     return True
+
+
+def submodules(tree: Path, commit: str) -> dict[str, str]:
+    """Return the submodules of a commit: their paths from the tree's top, and the full hash that each is at."""
+    if not has_file(tree, commit, Path(".gitmodules")):
+        return {}
+    records = (record.partition("\t") for record in _records(tree, "ls-tree", "-r", "-z", commit))
+    return {path: about.split()[2] for about, _, path in records if about.startswith(_SUBMODULE)}
 
 
 def is_shallow(folder: Path) -> bool:

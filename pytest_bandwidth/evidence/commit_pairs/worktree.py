@@ -4,6 +4,7 @@ FOLDER               its name says on which machine and since which start it was
 FOLDER/owner.lock    locked by the process that uses the tree: free = that process is dead
 FOLDER/mark.json     whose folder it is: repository, folder, user
 FOLDER/tree          the worktree
+FOLDER/index         git's, while it checks a submodule out
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
-from pytest_bandwidth.evidence.git import commit_named, git, is_hash, repository_of, tree_of
+from pytest_bandwidth.evidence.git import commit_named, git, is_hash, repository_of, submodules, tree_of
 from pytest_bandwidth.storage.own_folders import (
     LOCK,
     OwnedFolder,
@@ -34,7 +35,7 @@ PREFIX = "pytest-bandwidth-tree-"
 LARGEST_MARK_BYTES = 65_536
 _PACKAGE = Path(__file__).resolve().parent.parent.parent
 _HOW_TO_NAME_A_BRANCH = "; a branch of such a name is refs/heads/NAME"
-_MARK, TREE = "mark.json", "tree"
+_MARK, TREE, _INDEX = "mark.json", "tree", "index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,35 @@ def add_tree(top: Path, folder: Path, commit: str) -> None:
     """Check a commit out below a folder, which gets its mark first. Raises UsageError where git cannot."""
     (folder / _MARK).write_text(json.dumps(_mark_of(repository_of(top), folder)), encoding="utf-8")
     git(top, "worktree", "add", "--detach", "--quiet", str(folder / TREE), commit)
+    _add_submodules(top, folder / TREE, commit, folder / _INDEX)
+
+
+def _add_submodules(top: Path, tree: Path, commit: str, index: Path) -> None:
+    """Check out the submodules of a commit, from the clones in the user's own tree, which stay as they are.
+
+    One that the user's tree lacks stays empty there, too. index: a file for git while it works.
+    """
+    for path, at in submodules(top, commit).items():
+        clone, folder = top / path, tree / path
+        if not (clone / ".git").exists():
+            continue
+        try:
+            git(
+                clone,
+                "read-tree",
+                "--reset",
+                "-u",
+                at,
+                added={"GIT_INDEX_FILE": str(index), "GIT_WORK_TREE": str(folder)},
+            )
+        except UsageError as error:
+            raise UsageError(
+                f"submodule {path} of commit {commit[:SHORT_HASH]} is at {at[:SHORT_HASH]}, which git cannot check out "
+                f"from {clone} (git -C {path} fetch may bring it): {error}"
+            ) from None
+        finally:
+            index.unlink(missing_ok=True)
+        _add_submodules(clone, folder, at, index)
 
 
 def remove_leftovers() -> None:
@@ -185,7 +215,7 @@ def _remove(top: Path, folder: Path) -> None:
     remove_tree(top, folder)
     # Not the folder with all that is in it: what others put there is theirs.
     with suppress(OSError):
-        for name in (_MARK, LOCK):
+        for name in (_INDEX, _MARK, LOCK):
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
 

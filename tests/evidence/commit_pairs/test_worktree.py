@@ -272,3 +272,48 @@ def test_a_link_with_the_name_of_a_leftover_is_not_followed(tmp_path):
 def test_outside_of_any_repository(tmp_path):
     with pytest.raises(UsageError, match="needs a git repository"):
         CheckedOut(tmp_path, "HEAD")
+
+
+@pytest.fixture
+def with_submodule(tmp_path, repo):
+    """Return the repository with a submodule `sub`, which holds `deep`, in a commit `old` and one `new`."""
+    for name, within in (("deep", None), ("sub", "deep"), ("repo", "sub")):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "version.h").write_text("old")
+        if within is not None:
+            committed(folder)
+            git(folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(tmp_path / within))
+            git(folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init", "--recursive")
+        committed(folder, "old")
+    for folder in (repo / "sub", repo):
+        (folder / "version.h").write_text("new")
+        committed(folder, "new")
+    return repo
+
+
+def test_submodules_are_those_of_the_commit_and_the_users_stay(with_submodule, tmp_path):
+    before = git(with_submodule, "status", "--porcelain"), git(with_submodule / "sub", "rev-parse", "HEAD")
+    checked_out = CheckedOut(with_submodule, "HEAD~1")
+    tree = Path(checked_out.revision.tree)
+    assert (tree / "sub" / "version.h").read_text() == "old"
+    assert (tree / "sub" / "deep" / "version.h").read_text() == "old"
+    assert (with_submodule / "sub" / "version.h").read_text() == "new"
+    checked_out.remove()
+    assert before == (git(with_submodule, "status", "--porcelain"), git(with_submodule / "sub", "rev-parse", "HEAD"))
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_submodule_that_the_users_tree_lacks_stays_empty(with_submodule):
+    git(with_submodule, "submodule", "--quiet", "deinit", "--force", "sub")
+    checked_out = CheckedOut(with_submodule, "HEAD")
+    assert list(Path(checked_out.revision.tree, "sub").iterdir()) == []
+    checked_out.remove()
+
+
+def test_a_submodules_commit_that_its_clone_lacks_is_named(with_submodule, tmp_path):
+    git(with_submodule, "update-index", "--cacheinfo", f"160000,{'5' * 40},sub")
+    git(with_submodule, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "not pushed")
+    with pytest.raises(UsageError, match=r"submodule sub of commit .* is at 5555555.*git -C sub fetch may bring it"):
+        CheckedOut(with_submodule, "HEAD")
+    assert list((tmp_path / "tmp").iterdir()) == []
