@@ -104,7 +104,8 @@ class CheckedOut:
 def add_tree(top: Path, folder: Path, commit: str) -> None:
     """Check a commit out below a folder, which gets its mark first. Raises UsageError where git cannot."""
     (folder / _MARK).write_text(json.dumps(_mark_of(repository_of(top), folder)), encoding="utf-8")
-    git(top, "worktree", "add", "--detach", "--quiet", str(folder / TREE), commit)
+    # Forced: git keeps the record of a tree whose folder somebody removed (a cleared cache) for three months.
+    git(top, "worktree", "add", "--force", "--force", "--detach", "--quiet", str(folder / TREE), commit)
     _add_submodules(top, folder / TREE, commit, folder / _INDEX)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -178,6 +179,14 @@ def test_a_tree_that_was_changed_or_whose_record_is_garbled_is_built_anew(repo, 
         assert (Path(again.revision.tree) / "a.txt").read_text() == "two"
         again.remove()
         assert len((tmp_path / "count").read_text().split()) == number, text[:40]
+
+
+def test_a_cache_that_somebody_cleared_is_filled_again(repo):
+    built(repo, "true").remove()
+    shutil.rmtree(kept(repo)[0].parent)
+    again = built(repo, "true")
+    assert (Path(again.revision.tree) / "a.txt").read_text() == "two"
+    again.remove()
 
 
 def test_the_builds_that_were_used_last_are_kept(repo, monkeypatch):
