@@ -48,13 +48,12 @@ from pytest_bandwidth.features.traffic.findings import (
     plain_lines,
     untouched_arrays,
 )
-from pytest_bandwidth.features.traffic.numba_launches import NumbaDriver, is_dispatcher
+from pytest_bandwidth.features.traffic.foreign_launches import ForeignLaunch, NumbaDriver, TritonDriver, is_dispatcher
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched, nvrtc
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
 from pytest_bandwidth.features.traffic.ptx.memory import ORIGIN, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.occupancy import Occupancy, number_of, occupancy_of
 from pytest_bandwidth.features.traffic.ptx.sparse import digest_of, is_sparse, sparse_zeros
-from pytest_bandwidth.features.traffic.triton_launches import ForeignLaunch, TritonDriver
 
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = (

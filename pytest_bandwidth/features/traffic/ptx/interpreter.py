@@ -23,7 +23,7 @@ from pytest_bandwidth.features.traffic.ptx import program
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, Mask, exchange, spread, warps_with
-from pytest_bandwidth.features.traffic.ptx.mbarrier_words import lacking
+from pytest_bandwidth.features.traffic.ptx.loops import lacking_of
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.participation import Participation
 from pytest_bandwidth.features.traffic.ptx.races import HappensBefore
@@ -275,7 +275,7 @@ class BatchInterpreter:
         words = {} if self.memory.barriers is None else self.memory.barriers.lacking
         for step in block.steps:
             if (word := words.get(step.site)) is not None:
-                place, (arrivals, nbytes) = self.kernel.sites[step.site].place, lacking(word)
+                place, (arrivals, nbytes) = self.kernel.sites[step.site].place, lacking_of(word)
                 raise UsageError(
                     f"kernel {self.kernel.name} waits forever at {place}: the phase of its mbarrier lacks {arrivals} "
                     f"arrivals and {nbytes} bytes, and no running thread brings them; compare them with "

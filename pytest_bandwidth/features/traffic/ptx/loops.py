@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from pytest_bandwidth.features.traffic.ptx import mbarrier_words
-
 WARP = 32
 _TUPLE: Any = types.Tuple  # Numba types little of itself
 U8, I32, I64, U64, BOOL = types.uint8, types.int32, types.int64, types.uint64, types.boolean
@@ -224,27 +222,48 @@ def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask:
                 data[row, place] = was + value[b, t]
 
 
+# ---- mbarriers -------------------------------------------------------------------------------------------------------
+
+# The 64 bits of an mbarrier object, which PTX leaves open; a token of a phase is such a word. From bit 0: arrivals
+# pending, 20 bits; arrivals of a phase, 20; bytes expected (signed), 22; the phase's number, 2.
+MOST_ARRIVALS = (1 << 20) - 1
+EXPECTED_AT, BYTES_AT, PHASE_AT = 20, 40, 62
+BYTES_BITS = PHASE_AT - BYTES_AT
+
+
+def pending_arrivals(word: Any) -> Any:
+    """Return the arrivals that a phase still lacks."""
+    return (word & word.dtype.type(MOST_ARRIVALS)).astype(np.uint32)
+
+
+def phase_of(word: Any) -> Any:
+    return word >> word.dtype.type(PHASE_AT) & word.dtype.type(3)
+
+
+def lacking_of(word: int) -> tuple[int, int]:
+    """Return the arrivals and the bytes that a phase still lacks."""
+    half = 1 << BYTES_BITS - 1
+    return word & MOST_ARRIVALS, ((word >> BYTES_AT) + half) % (2 * half) - half
+
+
 @loop(types.void(memory(I64), I64, I64, given(BOOL), given(I64), given(I64), BOOL, plane(I64), plane(BOOL)))
 def arrive(
     data: Any, block_step: Any, place: Any, mask: Any, arrivals: Any, expected: Any, drops: Any, old: Any, over: Any
 ) -> None:
     """Update the mbarrier at one place of each block, lane after lane; `over` tells who arrives once too often.
 
-    See `mbarrier_words` for the word. A phase that lacks neither arrivals nor bytes ends, and the next begins.
+    A phase that lacks neither arrivals nor bytes ends, and the next begins.
     """
-    half = 1 << (mbarrier_words.BYTES_BITS - 1)
+    half = 1 << (BYTES_BITS - 1)
     for b in range(mask.shape[0]):
         for t in range(mask.shape[1]):
             if not mask[b, t]:
                 continue
             word = data[b * block_step, place]
             old[b, t] = word
-            pending, of_phase = (
-                word & mbarrier_words.MOST_ARRIVALS,
-                word >> mbarrier_words.EXPECTED_AT & mbarrier_words.MOST_ARRIVALS,
-            )
-            lacking = ((word >> mbarrier_words.BYTES_AT) + half) % (2 * half) - half + expected[b, t]
-            phase = word >> mbarrier_words.PHASE_AT & 3
+            pending, of_phase = word & MOST_ARRIVALS, word >> EXPECTED_AT & MOST_ARRIVALS
+            lacking = ((word >> BYTES_AT) + half) % (2 * half) - half + expected[b, t]
+            phase = word >> PHASE_AT & 3
             over[b, t] = arrivals[b, t] > pending
             pending = max(0, pending - arrivals[b, t])
             if drops:
@@ -252,10 +271,7 @@ def arrive(
             if pending == 0 and lacking == 0:
                 pending, phase = of_phase, (phase + 1) & 3
             data[b * block_step, place] = (
-                pending
-                | of_phase << mbarrier_words.EXPECTED_AT
-                | (lacking % (2 * half)) << mbarrier_words.BYTES_AT
-                | phase << mbarrier_words.PHASE_AT
+                pending | of_phase << EXPECTED_AT | (lacking % (2 * half)) << BYTES_AT | phase << PHASE_AT
             )
 
 

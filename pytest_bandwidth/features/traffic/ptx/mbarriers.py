@@ -13,7 +13,6 @@ import numpy as np
 from pytest_bandwidth.features.traffic.ptx import loops
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, spread, warps_with
-from pytest_bandwidth.features.traffic.ptx.mbarrier_words import EXPECTED_AT, phase
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 from pytest_bandwidth.features.traffic.ptx.program import BarrierStep
 from pytest_bandwidth.features.traffic.ptx.races import BULK, NO_BARRIER, AsyncCopies, HappensBefore, RaceChecker
@@ -129,12 +128,12 @@ class Mbarriers:
             else:
                 row, lane = np.nonzero(mine)
                 count = values[0][row, lane].astype(np.int64) if values else 0
-                data[row, place] = count | count << EXPECTED_AT
+                data[row, place] = count | count << loops.EXPECTED_AT
         return result
 
     def _test(self, step: BarrierStep, word: Array, place: int, lanes: Array, value: Array, result: Array) -> None:
-        now = phase(word)
-        ended = lanes & ((now & 1 != value & 1) if step.parity else now != phase(value.view(np.int64)))
+        now = loops.phase_of(word)
+        ended = lanes & ((now & 1 != value & 1) if step.parity else now != loops.phase_of(value.view(np.int64)))
         result |= ended
         if (waits := lanes & ~ended).any():
             self.lacking[step.site] = int(word[np.flatnonzero(waits.any(axis=1))[0], 0])
@@ -158,12 +157,12 @@ class Mbarriers:
         if step.orders:
             self._clocks.release(place, lanes)
         data = region.typed(np.dtype(np.int64))
-        before = phase(data[:, place])
+        before = loops.phase_of(data[:, place])
         over = np.zeros(self._shape, np.bool_)
         loops.arrive(data, region.block_step, place, lanes, arrivals, expected, step.drops, old, over)
         sentence = "arrives at {array} once more than its mbarrier.init says; count the threads that arrive in a phase"
         self._faults.add("barrier", step.site, over, sentence, region, np.full((1, 1), place * 8))
-        ended = phase(data[:, place]) != before
+        ended = loops.phase_of(data[:, place]) != before
         if ended.any():
             self._clocks.complete(place, ended)
             self._copies.land(place, ended)

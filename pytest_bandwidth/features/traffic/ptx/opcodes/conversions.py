@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
-from pytest_bandwidth.features.traffic.ptx.opcodes import floats, halves, logic
+from pytest_bandwidth.features.traffic.ptx.opcodes import floats, halves, integers
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Choice, Meaning, by_choice, chosen
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
@@ -77,7 +77,7 @@ def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
     negative = a < 0
     wide = a.astype(np.int64 if a.dtype.kind == "i" else np.uint64)
     magnitude = np.where(negative, np.zeros(1, wide.dtype) - wide, wide).astype(np.uint64)
-    length = 64 - logic.count_leading_zeros(magnitude).astype(np.int64)
+    length = 64 - integers.count_leading_zeros(magnitude).astype(np.int64)
     shift = np.clip(length - digits, 0, 63).astype(np.uint64)
     kept = (magnitude >> shift) << shift
     value = kept.astype(dtype)

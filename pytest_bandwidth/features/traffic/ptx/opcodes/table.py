@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.features.traffic.ptx import mbarrier_words
 from pytest_bandwidth.features.traffic.ptx.lanes import Array
+from pytest_bandwidth.features.traffic.ptx.loops import pending_arrivals
 from pytest_bandwidth.features.traffic.ptx.memory import RANK_AT
-from pytest_bandwidth.features.traffic.ptx.opcodes import conversions, floats, halves, integers, logic
+from pytest_bandwidth.features.traffic.ptx.opcodes import conversions, floats, halves, integers
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
 
@@ -76,19 +76,19 @@ BIT_OPERATIONS = [
     *each("and or xor", ".bptype", "bptype <- bptype bptype", lambda name: same(getattr(np, f"bitwise_{name}"))),
     Form("not.bptype", "bptype <- bptype", same(np.invert)),
     Form("cnot.btype", "btype <- btype", same(lambda a: (a == 0).astype(a.dtype))),
-    Form("lop3.b32", "b32 <- b32 b32 b32 u32", same(logic.logic3)),
-    Form("shl.btype", "btype <- btype u32", same(logic.shift_left)),
-    Form("shr.ctype", "ctype <- ctype u32", same(logic.shift_right)),
-    Form("shf.leftright.clampwrap.b32", "b32 <- b32 b32 u32", logic.funnel_shift),
-    Form("popc.b3264", "u32 <- b3264", same(logic.population_count)),
-    Form("clz.b3264", "u32 <- b3264", same(logic.count_leading_zeros)),
-    Form("brev.b3264", "b3264 <- b3264", same(logic.reverse)),
-    Form("bfind[.shiftamt].i3264", "u32 <- i3264", logic.find_leading),
-    Form("bfe.i3264", "i3264 <- i3264 u32 u32", same(logic.extract_field)),
-    Form("bfi.b3264", "b3264 <- b3264 b3264 u32 u32", same(logic.insert_field)),
-    Form("prmt.b32[.pmode]", "b32 <- b32 b32 u32", logic.permute_bytes),
-    Form("bmsk.clampwrap.b32", "b32 <- u32 u32", logic.bit_mask),
-    Form("szext.clampwrap.i32", "i32 <- i32 u32", logic.sign_extend),
+    Form("lop3.b32", "b32 <- b32 b32 b32 u32", same(integers.logic3)),
+    Form("shl.btype", "btype <- btype u32", same(integers.shift_left)),
+    Form("shr.ctype", "ctype <- ctype u32", same(integers.shift_right)),
+    Form("shf.leftright.clampwrap.b32", "b32 <- b32 b32 u32", integers.funnel_shift),
+    Form("popc.b3264", "u32 <- b3264", same(integers.population_count)),
+    Form("clz.b3264", "u32 <- b3264", same(integers.count_leading_zeros)),
+    Form("brev.b3264", "b3264 <- b3264", same(integers.reverse)),
+    Form("bfind[.shiftamt].i3264", "u32 <- i3264", integers.find_leading),
+    Form("bfe.i3264", "i3264 <- i3264 u32 u32", same(integers.extract_field)),
+    Form("bfi.b3264", "b3264 <- b3264 b3264 u32 u32", same(integers.insert_field)),
+    Form("prmt.b32[.pmode]", "b32 <- b32 b32 u32", integers.permute_bytes),
+    Form("bmsk.clampwrap.b32", "b32 <- u32 u32", integers.bit_mask),
+    Form("szext.clampwrap.i32", "i32 <- i32 u32", integers.sign_extend),
 ]
 
 FLOAT_ARITHMETIC = [
@@ -148,17 +148,17 @@ HALF_ARITHMETIC = [
 ]
 
 COMPARISONS = [
-    Form("setp.cmp.itype", "pred pred? <- itype itype", logic.setp(integers.compare)),
-    Form("setp.same.btype", "pred pred? <- btype btype", logic.setp(integers.compare)),
-    Form("setp.ucmp.utype", "pred pred? <- utype utype", logic.setp(integers.compare)),
-    Form("setp.cmp.bool.itype", "pred pred? <- itype itype pred", logic.setp(integers.compare)),
-    Form("setp.same.bool.btype", "pred pred? <- btype btype pred", logic.setp(integers.compare)),
-    Form("setp.ucmp.bool.utype", "pred pred? <- utype utype pred", logic.setp(integers.compare)),
-    Form("setp.fcmp[.ftz].float", "pred pred? <- float float", logic.setp(floats.compare)),
-    Form("setp.fcmp.bool[.ftz].float", "pred pred? <- float float pred", logic.setp(floats.compare)),
-    Form("setp.fcmp[.ftz].f16", "pred pred? <- f16 f16", logic.setp(halves.compare)),
-    Form("setp.fcmp.bool[.ftz].f16", "pred pred? <- f16 f16 pred", logic.setp(halves.compare)),
-    Form("setp.fcmp.bf16", "pred pred? <- bf16 bf16", logic.setp(halves.compare)),
+    Form("setp.cmp.itype", "pred pred? <- itype itype", integers.setp(integers.compare)),
+    Form("setp.same.btype", "pred pred? <- btype btype", integers.setp(integers.compare)),
+    Form("setp.ucmp.utype", "pred pred? <- utype utype", integers.setp(integers.compare)),
+    Form("setp.cmp.bool.itype", "pred pred? <- itype itype pred", integers.setp(integers.compare)),
+    Form("setp.same.bool.btype", "pred pred? <- btype btype pred", integers.setp(integers.compare)),
+    Form("setp.ucmp.bool.utype", "pred pred? <- utype utype pred", integers.setp(integers.compare)),
+    Form("setp.fcmp[.ftz].float", "pred pred? <- float float", integers.setp(floats.compare)),
+    Form("setp.fcmp.bool[.ftz].float", "pred pred? <- float float pred", integers.setp(floats.compare)),
+    Form("setp.fcmp[.ftz].f16", "pred pred? <- f16 f16", integers.setp(halves.compare)),
+    Form("setp.fcmp.bool[.ftz].f16", "pred pred? <- f16 f16 pred", integers.setp(halves.compare)),
+    Form("setp.fcmp.bf16", "pred pred? <- bf16 bf16", integers.setp(halves.compare)),
     Form("setp.fcmp[.ftz].f16x2", "pred pred <- f16x2 f16x2", halves.compare),
     Form("setp.fcmp.bf16x2", "pred pred <- bf16x2 bf16x2", halves.compare),
     Form("set.fcmp[.ftz].f16.f16", "f16 <- f16 f16", halves.set_halves),
@@ -169,13 +169,13 @@ COMPARISONS = [
     Form("set.fcmp.bf16x2.bf16x2", "bf16x2 <- bf16x2 bf16x2", halves.set_halves),
     Form("set.fcmp.word.bf16", "word <- bf16 bf16", halves.set_halves),
     Form("set.fcmp.i32.bf16x2", "i32 <- bf16x2 bf16x2", halves.set_halves),
-    Form("set.cmp.settype.itype", "settype <- itype itype", logic.set_word(integers.compare)),
-    Form("set.same.settype.btype", "settype <- btype btype", logic.set_word(integers.compare)),
-    Form("set.ucmp.settype.utype", "settype <- utype utype", logic.set_word(integers.compare)),
-    Form("set.fcmp[.ftz].settype.float", "settype <- float float", logic.set_word(floats.compare)),
+    Form("set.cmp.settype.itype", "settype <- itype itype", integers.set_word(integers.compare)),
+    Form("set.same.settype.btype", "settype <- btype btype", integers.set_word(integers.compare)),
+    Form("set.ucmp.settype.utype", "settype <- utype utype", integers.set_word(integers.compare)),
+    Form("set.fcmp[.ftz].settype.float", "settype <- float float", integers.set_word(floats.compare)),
     Form("selp.xtype", "xtype <- xtype xtype pred", same(lambda a, b, chosen: np.where(chosen, a, b))),
-    Form("slct.xtype.s32", "xtype <- xtype xtype s32", logic.select_by_sign),
-    Form("slct[.ftz].xtype.f32", "xtype <- xtype xtype f32", logic.select_by_sign),
+    Form("slct.xtype.s32", "xtype <- xtype xtype s32", integers.select_by_sign),
+    Form("slct[.ftz].xtype.f32", "xtype <- xtype xtype f32", integers.select_by_sign),
 ]
 
 CONVERSIONS = [
@@ -274,7 +274,7 @@ ACTIONS = [
     Form("mbarrier.complete_tx[.relaxed][.near][.mspace].b64", "<- u32", "mbarrier"),
     Form("mbarrier.waiting[.wsem][.near][.shmem].b64", "pred <- b64 u32?", "wait for an mbarrier"),
     Form("mbarrier.waiting.parity[.wsem][.near][.shmem].b64", "pred <- u32 u32?", "wait for an mbarrier"),
-    Form("mbarrier.pending_count.b64", "u32 <- b64", same(mbarrier_words.pending)),
+    Form("mbarrier.pending_count.b64", "u32 <- b64", same(pending_arrivals)),
     Form("ldmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "b32 <-", "matrix load"),
     Form("stmatrix.sync.aligned.m8n8.matrices[.trans].shmem.b16", "<- b32", "matrix store"),
     Form("wmma.load.operand.sync.aligned.rowcol.wshape[.wspace].wtype", "", "load of a matrix"),
