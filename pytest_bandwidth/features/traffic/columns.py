@@ -19,23 +19,6 @@ def accesses_of(detail: Plain) -> list[tuple[str, Plain]]:
     return [(kind, access) for kind, name in KINDS if (access := mapping(detail, name)) and access.get("requests") != 0]
 
 
-def line_accesses_of(detail: Plain) -> list[tuple[str, Plain]]:
-    """Return the same for each source line; every mapping begins with `place`, ``FILE:LINE``.
-
-    The line's own text follows, where it is known.
-    """
-    return [
-        (kind, {"place": f"{text(line, 'file')}:{line.get('line')}", **_source(line), **access})
-        for line in mappings(detail, "lines")
-        for kind, name in KINDS
-        if (access := mapping(line, name)).get("requests")
-    ]
-
-
-def _source(line: Plain) -> dict[str, str]:
-    return {"source": shown} if (shown := text(line, "text")) else {}
-
-
 def _sectors(outcome: Outcome) -> str | None:
     """Write loads and stores, and atomics where there are any: 4.0 + 4.0."""
     loads, stores, atomics = (number(mapping(outcome.detail, name), "sectors_per_request") for _, name in KINDS)
@@ -111,7 +94,13 @@ _VERBS = ("read", "written")
 
 def _accesses(outcome: Outcome) -> SmallTable | None:
     """List what was counted, by source line where it says so: whatever columns that has."""
-    found = line_accesses_of(outcome.detail) or accesses_of(outcome.detail)
+    found: list[tuple[str, Plain]] = []
+    for line in mappings(outcome.detail, "lines"):
+        place, source = f"{text(line, 'file')}:{line.get('line')}", text(line, "text")
+        of_line = {"place": place, "source": source} if source else {"place": place}
+        accesses = ((kind, mapping(line, name)) for kind, name in KINDS)
+        found += [(kind, {**of_line, **access}) for kind, access in accesses if access.get("requests")]
+    found = found or accesses_of(outcome.detail)
     head = list(dict.fromkeys(str(key) for _, access in found for key in access))[:HEADINGS_AT_MOST]
     rows = [[kind, *(_cell(access.get(name)) for name in head)] for kind, access in found[:ROWS_AT_MOST]]
     headings = ("access", *(one_line(name.replace("_", " "), 40) for name in head))

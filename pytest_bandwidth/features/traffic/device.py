@@ -83,10 +83,6 @@ class _Module:
     program: Program
     digests: dict[str, str] = field(default_factory=dict)
 
-    def reset(self) -> None:
-        self.program.reset()
-        self.digests.clear()
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrafficKernel:
@@ -414,7 +410,8 @@ class TrafficDevice(Device):
         """Start random numbers and variables anew: a test's counts do not depend on which tests ran before it."""
         self._random = numpy_arrays.RandomSource(SEED)
         for module in list(self._modules.values()):
-            module.reset()
+            module.program = module.parsed.renewed()
+            module.digests.clear()
         self._drive()
 
     def end_test(self) -> None:
@@ -439,12 +436,6 @@ class TrafficDevice(Device):
         counts = {} if resources is None else {"local_bytes_per_thread": resources.local_bytes}
         return counts if occupancy is None else {**counts, "resident_warps": occupancy.warps}
 
-    def _still_unwritten(self) -> list[Any]:
-        """Return the arrays from `empty` that still exist."""
-        alive = [(reference, array) for reference in self._unwritten if (array := reference()) is not None]
-        self._unwritten = [reference for reference, _ in alive]
-        return [array for _, array in alive]
-
     def _execute(self, launch: Launch, blocks: int | None, progress: Progress, name: str | None = None) -> Execution:
         """Execute a launch, and note it where a callable is measured. name: of the kernel, in reports."""
         resources, occupancy = self._given(launch)
@@ -454,6 +445,8 @@ class TrafficDevice(Device):
                 f"kernel {launch.kernel.name}: a block of {threads} threads with {resources.registers} registers each "
                 f"does not fit on an SM of {self._arch}: launch fewer threads, or add __launch_bounds__({threads})"
             )
+        alive = [(reference, array) for reference in self._unwritten if (array := reference()) is not None]
+        self._unwritten = [reference for reference, _ in alive]
         execution = execute(
             launch.kernel.program,
             launch.kernel.name,
@@ -463,7 +456,7 @@ class TrafficDevice(Device):
             shared_bytes=launch.shared_bytes,
             blocks=blocks,
             progress=progress,
-            uninitialised=self._still_unwritten(),
+            uninitialised=[array for _, array in alive],
             max_seconds=self._timeout,
         )
         if faults := execution.faults:

@@ -70,10 +70,6 @@ class Program:
         }
         self._decoded: dict[str, program.Kernel] = {}
 
-    def reset(self) -> None:
-        """Give the variables the values that they had when it was loaded."""
-        self.variables = self._fresh_variables()
-
     def renewed(self) -> Program:
         """Return the same program with its variables as when loaded; what was parsed and decoded is shared."""
         twin = copy(self)
@@ -278,7 +274,10 @@ class _Decoder:
             elif meaning == "call":
                 self._call(here)
             elif meaning == "return":
-                self._return(here)
+                label, placed = self._calls[-1][1], here.placed()
+                # Behind the call of an inlined function, or out of the kernel.
+                left = program.Exit(**placed) if label is None else program.Branch(**placed, labels=(label,))
+                self._items.append(left)
             else:
                 self._items.extend(_ACTIONS[meaning](here))
         except (KeyError, IndexError, ValueError):  # operands that the row does not have, or this device does not know
@@ -317,12 +316,6 @@ class _Decoder:
         self._calls.pop()
         self._context.location = location
         self._items.append(parsing.Label(end))
-
-    def _return(self, here: Here) -> None:
-        """Jump behind the call in an inlined function, out of the kernel otherwise."""
-        label = self._calls[-1][1]
-        placed = here.placed()
-        self._items.append(program.Exit(**placed) if label is None else program.Branch(**placed, labels=(label,)))
 
 
 def _axes(sizes: tuple[int, ...]) -> Dim:

@@ -434,39 +434,33 @@ class BatchInterpreter:
     def _branch(self, end: program.Step, block: program.BasicBlock, mask: Mask) -> None:
         taken, rest = self._split(end.guard, mask)
         if end.guard is not None:
-            self.traffic.branch(end.site, mask.warps, self._divided(taken, rest))
+            divided = 0  # warps with lanes on both sides
+            if taken is not None and rest is not None:
+                both = warps_with(taken.lanes) & warps_with(rest.lanes)
+                divided = int(np.count_nonzero(both)) * (self.geometry.rows // len(both))
+            self.traffic.branch(end.site, mask.warps, divided)
         if taken is not None:
             self._go(block.branch[0], taken, block.rank)
         if rest is not None:
             self._go(block.following, rest, block.rank)
 
-    def _divided(self, taken: Mask | None, rest: Mask | None) -> int:
-        """Count the warps with lanes on both sides."""
-        if taken is None or rest is None:
-            return 0
-        both = warps_with(taken.lanes) & warps_with(rest.lanes)
-        return int(np.count_nonzero(both)) * (self.geometry.rows // len(both))
-
     def _switch(self, end: program.Branch, block: program.BasicBlock, mask: Mask) -> None:
         index = self._registers.read(end.sources[0])
         index = spread(index, np.broadcast_shapes(index.shape, mask.lanes.shape))
         lanes = spread(mask.lanes, index.shape)
-        chosen = np.unique(index[lanes])
-        self.traffic.branch(end.site, mask.warps, 0 if len(chosen) == 1 else self._mixed_warps(index, lanes))
+        chosen, mixed = np.unique(index[lanes]), 0
+        if len(chosen) > 1 and index.shape[1] > 1:
+            shape = (len(index), -1, WARP)
+            low = np.where(lanes, index, np.iinfo(index.dtype).max).reshape(shape).min(axis=2)
+            high = np.where(lanes, index, 0).reshape(shape).max(axis=2)
+            mixed = int(np.count_nonzero(low < high)) * (self.geometry.rows // len(index))
+        self.traffic.branch(end.site, mask.warps, mixed)
         for value in chosen:
             there = lanes & (index == value)
             if value < len(block.branch):
                 self._go(block.branch[int(value)], Mask(there, self.geometry))
             else:
                 self.faults.add("trap", end.site, there, "branches beyond a jump table")
-
-    def _mixed_warps(self, index: Array, lanes: Array) -> int:
-        if index.shape[1] == 1:
-            return 0
-        shape = (len(index), -1, 32)
-        low = np.where(lanes, index, np.iinfo(index.dtype).max).reshape(shape).min(axis=2)
-        high = np.where(lanes, index, 0).reshape(shape).max(axis=2)
-        return int(np.count_nonzero(low < high)) * (self.geometry.rows // len(index))
 
     def _exit(self, end: program.Exit, block: program.BasicBlock, mask: Mask) -> None:
         leaving, staying = self._split(end.guard, mask)
@@ -518,7 +512,13 @@ class BatchInterpreter:
             held = self._named.waiting.any(axis=1, keepdims=True)
             if not any((mask.lanes & ~held).any() for mask in others.values()):
                 passing = self._named.waiting
-                self._report_incomplete(named)
+                # Too few threads arrive: a GPU would hang, here they all go on.
+                number, mask = min(named.items())
+                end = self.kernel.blocks[number].end
+                assert end is not None
+                waiting_here = spread(mask.lanes, self._shape)
+                row, lane = map(int, np.argwhere(waiting_here)[0])
+                self.faults.add("barrier", end.site, waiting_here, self._named.give_up(row, lane))
         if passing.any():
             # Who takes no part is ordered as well: races with those may stay unseen.
             self.order.block_barrier(passing.any(axis=1, keepdims=True))
@@ -529,15 +529,6 @@ class BatchInterpreter:
                 elif lanes.any():
                     self._waiting[number] = Mask(lanes, self.geometry)
         return others, bool(passing.any())
-
-    def _report_incomplete(self, named: dict[int, Mask]) -> None:
-        """Report a named barrier at which too few threads arrive: a GPU would hang, here they all go on."""
-        number, mask = min(named.items())
-        end = self.kernel.blocks[number].end
-        assert end is not None
-        lanes = spread(mask.lanes, self._shape)
-        row, lane = map(int, np.argwhere(lanes)[0])
-        self.faults.add("barrier", end.site, lanes, self._named.give_up(row, lane))
 
     def _rows_with(self, groups: Iterable[Array]) -> Array:
         """Return the blocks of these lanes: bool (rows, 1)."""

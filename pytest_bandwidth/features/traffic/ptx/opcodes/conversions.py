@@ -7,7 +7,6 @@ involved; integers wrap unless .sat.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,19 +19,14 @@ _FLOATS = ("f16", "bf16", "f32", "f64")
 _INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def convert(choice: Choice) -> Meaning:
+@by_choice
+def convert(choice: Choice, a: Array) -> Array:
     """Compute cvt[.rounding][.ftz][.sat].dst.src."""
     to, of = choice["dst"], choice["src"]
-    if to in _FLOATS and of in _FLOATS:
-        return partial(_float_to_float, choice, to, of)
-    if to in _FLOATS:
-        return partial(_integer_to_float, choice, to)
     if of in _FLOATS:
-        return partial(_float_to_integer, choice, to, of)
-    return partial(_integer_to_integer, choice, to)
-
-
-def _integer_to_integer(choice: Choice, to: str, a: Array) -> Array:
+        return _float_to_float(choice, to, of, a) if to in _FLOATS else _float_to_integer(choice, to, of, a)
+    if to in _FLOATS:
+        return _integer_to_float(choice, to, a)
     if "sat" in choice:
         info, own = np.iinfo(DTYPES[to]), np.iinfo(a.dtype)
         a = np.clip(a, a.dtype.type(max(own.min, info.min)), a.dtype.type(min(own.max, info.max)))

@@ -308,10 +308,6 @@ def compare(choice: Choice) -> Meaning:
     return (lambda a, b: test(flush(a), flush(b))) if "ftz" in choice else test
 
 
-def _unordered(test: Meaning) -> Meaning:
-    return lambda a, b: test(a, b) | np.isnan(a) | np.isnan(b)
-
-
 FLOAT_COMPARISONS: dict[str, Meaning] = {
     "eq": np.equal,
     "ne": lambda a, b: (a != b) & ~np.isnan(a) & ~np.isnan(b),
@@ -319,7 +315,7 @@ FLOAT_COMPARISONS: dict[str, Meaning] = {
     "le": np.less_equal,
     "gt": np.greater,
     "ge": np.greater_equal,
-    "equ": _unordered(np.equal),
+    "equ": lambda a, b: (a == b) | np.isnan(a) | np.isnan(b),
     "neu": np.not_equal,
     "ltu": lambda a, b: ~np.greater_equal(a, b),
     "leu": lambda a, b: ~np.greater(a, b),

@@ -6,7 +6,6 @@ Arithmetic wraps around in two's complement; arrays may have any broadcastable s
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -153,14 +152,15 @@ def with_floor(operation: Meaning) -> Callable[[Choice], Meaning]:
 
 def on_pairs(operation: Meaning) -> Callable[[Choice], Meaning]:
     """Apply an operation to both 16-bit halves of a word."""
-    return by_choice(partial(_on_pairs, operation))
 
+    @by_choice
+    def compute(choice: Choice, a: Array, b: Array) -> Array:
+        half = np.int16 if "s16x2" in choice.values() else np.uint16
+        x, y = (np.ascontiguousarray(word)[..., None].view(half) for word in (a, b))
+        result = operation(x, y)
+        return np.ascontiguousarray(np.maximum(result, 0) if "relu" in choice else result).view(np.uint32)[..., 0]
 
-def _on_pairs(operation: Meaning, choice: Choice, a: Array, b: Array) -> Array:
-    half = np.int16 if "s16x2" in choice.values() else np.uint16
-    x, y = (np.ascontiguousarray(word)[..., None].view(half) for word in (a, b))
-    result = operation(x, y)
-    return np.ascontiguousarray(np.maximum(result, 0) if "relu" in choice else result).view(np.uint32)[..., 0]
+    return compute
 
 
 @by_choice
