@@ -7,7 +7,7 @@ import pytest
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter
 
 # The tests of opcodes that the interpreter acts on, and the one that looks back on them.
-ACTIONS = {f"test_ptx_{name}" for name in ("actions", "cluster_opcodes", "matrices", "mbarriers", "memory_opcodes")}
+ACTIONS = {f"test_ptx_{name}" for name in ("actions", "matrices", "mbarriers", "memory_opcodes")}
 LAST = "test_ptx_table_coverage"
 _EXECUTED: set[str] = set()
 

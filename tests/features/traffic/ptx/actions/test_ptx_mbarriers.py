@@ -1,4 +1,4 @@
-"""Opcodes of mbarriers, each spelling of the table's rows, in kernels whose results say what they did."""
+"""Opcodes of mbarriers and clusters, each spelling of the table's rows, in kernels whose results say what they did."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from opcode_lab import run_body, some_spellings, without_faults
 
-from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx.opcodes.table import TABLE
 
 BODY = """ .shared .align 8 .b64 bar;
@@ -20,9 +20,8 @@ BODY = """ .shared .align 8 .b64 bar;
 STORE = " st.global.u32 [%to], %a;\n"
 
 
-def spelled(meaning: str, *words: str) -> list[str]:
-    forms = [form for form in TABLE.forms if form.meaning == meaning and any(word in form.syntax for word in words)]
-    return [opcode for form in forms for opcode in some_spellings(form)]
+def spelled(*starts: str) -> list[str]:
+    return [opcode for form in TABLE.forms if form.syntax.startswith(starts) for opcode in some_spellings(form)]
 
 
 def results(body: str, threads: int = 32) -> list[int]:
@@ -47,7 +46,7 @@ def place(opcode: str) -> tuple[str, str]:
 ARRIVE = " mbarrier.arrive.shared.b64 %s, [bar];\n"
 
 
-@pytest.mark.parametrize("opcode", spelled("mbarrier", "arrival"))
+@pytest.mark.parametrize("opcode", spelled("mbarrier.arrival"))
 def test_the_last_of_the_arrivals_ends_a_phase(opcode: str) -> None:
     """With .noComplete another one has to come; a transaction of no bytes changes nothing."""
     given = ", 0" if "expect_tx" in opcode else ", 1" if "noComplete" in opcode else ""
@@ -57,7 +56,7 @@ def test_the_last_of_the_arrivals_ends_a_phase(opcode: str) -> None:
         assert results(body + ended()) == [1 - missing] * 32
 
 
-@pytest.mark.parametrize("opcode", [*spelled("mbarrier", "init"), *spelled("mbarrier", "inval")])
+@pytest.mark.parametrize("opcode", spelled("mbarrier.in"))
 def test_objects_are_made_anew(opcode: str) -> None:
     at, generic = place(opcode)
     again = f"@%first {opcode} {at}{', 64' if 'init' in opcode else ''};\n bar.sync 0;\n"
@@ -65,7 +64,7 @@ def test_objects_are_made_anew(opcode: str) -> None:
     assert results(body + " mbarrier.pending_count.b64 %a, %s;\n") == list(range(64, 32, -1))
 
 
-@pytest.mark.parametrize("opcode", spelled("wait for an mbarrier", "waiting"))
+@pytest.mark.parametrize("opcode", spelled("mbarrier.waiting"))
 @pytest.mark.parametrize("hint", ["", ", 1000"])
 def test_a_wait_tells_whether_the_phase_has_ended(opcode: str, hint: str) -> None:
     if hint and "try_wait" not in opcode:
@@ -79,7 +78,7 @@ def test_a_wait_tells_whether_the_phase_has_ended(opcode: str, hint: str) -> Non
         assert results(generic + init(33) + ARRIVE + waits.replace(", 0", ", 1", 1)) == [1] * 32
 
 
-@pytest.mark.parametrize("opcode", spelled("mbarrier", "expect_tx[.relaxed]", "complete_tx[.relaxed]"))
+@pytest.mark.parametrize("opcode", spelled("mbarrier.expect_tx", "mbarrier.complete_tx"))
 def test_a_phase_waits_for_bytes(opcode: str) -> None:
     at, generic = place(opcode)
     expects = "expect_tx" in opcode
@@ -96,7 +95,7 @@ def test_who_drops_out_is_not_expected_again() -> None:
     assert results(init(32) + odd + both + again + ended())[::2] == [1] * 16
 
 
-@pytest.mark.parametrize("opcode", spelled("copies join an mbarrier", "cp.async"))
+@pytest.mark.parametrize("opcode", spelled("cp.async.mbarrier"))
 def test_copies_end_with_the_phase_that_they_join(opcode: str) -> None:
     at, generic = place(opcode)
     out, source = np.zeros(64, np.uint32), np.arange(64, dtype=np.uint32)
@@ -121,7 +120,7 @@ BULK = """ .shared .align 16 .b32 box[32];
 WAIT_FOR_BYTES = "again:\n mbarrier.try_wait.parity.shared.b64 %q, [bar], 0;\n@!%q bra again;\n"
 
 
-@pytest.mark.parametrize("opcode", spelled("bulk copy", ".global."))
+@pytest.mark.parametrize("opcode", spelled("cp.async.bulk.bulkto", "cp.async.bulk.global"))
 def test_bulk_copies_move_bytes(opcode: str) -> None:
     hint = ", 0" if "cache_hint" in opcode else ""
     out, source = np.zeros(32, np.uint32), np.arange(32, dtype=np.uint32)
@@ -136,11 +135,6 @@ def test_bulk_copies_move_bytes(opcode: str) -> None:
         body += f"[bar]{hint};\n{WAIT_FOR_BYTES} ld.shared.u32 %a, [%at];\n{STORE}"
     without_faults(run_body(BODY + BULK + body, (out, source), 32))
     np.testing.assert_array_equal(out, source)
-
-
-def test_bulk_copies_need_their_mbarrier() -> None:
-    with pytest.raises(NotOnThisDevice, match="complete_tx"):
-        run_body(BODY + BULK + f" {spelled('bulk copy', 'complete_tx')[0]} [box], [%p0], 16;\n", (np.zeros(4),), 32)
 
 
 def test_too_many_arrivals_are_a_fault() -> None:
@@ -165,7 +159,39 @@ def test_mbarriers_in_global_memory_are_a_fault() -> None:
     assert [fault.code for fault in faults] == ["out-of-bounds"]
 
 
-@pytest.mark.parametrize("opcode", ["mbarrier.arrive.shared.b64 %s, [bar], 1, 2", "mbarrier.init.shared.b64 [bar]"])
-def test_operands_that_no_mbarrier_has_are_refused(opcode: str) -> None:
-    with pytest.raises(NotOnThisDevice, match="mbarrier"):
-        run_body(BODY + f" {opcode};\n", (np.zeros(32, np.uint32),), 32)
+# ---- clusters: a block that is one of its own ------------------------------------------------------------------------
+
+CLUSTER = """ .shared .align 4 .b32 box[32];
+ .reg .b64 %g;
+ .reg .u32 %at, %own;
+ shl.b32 %own, %t, 2;
+ mov.u32 %v, box;
+ add.u32 %own, %own, %v;
+ st.shared.u32 [%own], %t;
+"""
+
+
+@pytest.mark.parametrize("opcode", spelled("mapa"))
+def test_mapa_leads_to_shared_memory_of_a_rank(opcode: str) -> None:
+    if opcode.endswith("u32"):
+        assert results(CLUSTER + f" {opcode} %at, %own, 0;\n ld.shared::cluster.u32 %a, [%at];\n") == [*range(32)]
+        return
+    generic = f" cvt.u64.u32 %g, %own;\n cvta.shared::cluster.u64 %g, %g;\n {opcode} %g, %g, 0;\n"
+    assert results(CLUSTER + generic + " ld.u32 %a, [%g];\n") == [*range(32)]
+    to_shared = " cvta.to.shared::cluster.u64 %g, %g;\n ld.shared::cluster.u32 %a, [%g];\n"
+    assert results(CLUSTER + generic + to_shared) == [*range(32)]
+
+
+@pytest.mark.parametrize("opcode", spelled("barrier.cluster.wait"))
+@pytest.mark.parametrize("arrive", spelled("barrier.cluster.arrive"))
+def test_the_clusters_barrier_orders(arrive: str, opcode: str) -> None:
+    read = " sub.u32 %at, %v, %own;\n add.u32 %at, %at, %v;\n ld.shared.u32 %a, [%at + 124];\n"
+    assert results(CLUSTER + f" {arrive};\n {opcode};\n{read}") == [*range(31, -1, -1)]
+
+
+def test_accesses_reach_shared_memory_of_the_cluster() -> None:
+    map_it = " mapa.shared::cluster.u32 %at, %own, 0;\n"
+    read = " ld.shared.u32 %a, [%own];\n"
+    assert results(CLUSTER + map_it + " st.shared::cluster.u32 [%at], 7;\n" + read) == [7] * 32
+    assert results(CLUSTER + map_it + " red.shared::cluster.add.u32 [%at], 7;\n" + read) == [7 + t for t in range(32)]
+    assert results(CLUSTER + map_it + " atom.shared::cluster.add.u32 %a, [%at], 7;\n") == [*range(32)]
