@@ -130,33 +130,6 @@ extern "C" __global__ void total(float* out, const float* in, int n) {
 }
 """
 
-TRANSPOSES = r"""
-extern "C" __global__ void naive(float* out, const float* in, int n) {
-    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
-    for (int j = 0; j < 32; j += 8)
-        out[x * n + y + j] = in[(y + j) * n + x];
-}
-extern "C" __global__ void tiled(float* out, const float* in, int n) {
-    __shared__ float tile[32][33];
-    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
-    for (int j = 0; j < 32; j += 8) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * n + x];
-    __syncthreads();  // tile complete
-    x = blockIdx.y * 32 + threadIdx.x;
-    y = blockIdx.x * 32 + threadIdx.y;
-    for (int j = 0; j < 32; j += 8) out[(y + j) * n + x] = tile[threadIdx.x][threadIdx.y + j];
-}
-extern "C" __global__ void unpadded(float* out, const float* in, int n) {
-    __shared__ float tile[32][32];
-    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
-    for (int j = 0; j < 32; j += 8) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * n + x];
-    __syncthreads();
-    x = blockIdx.y * 32 + threadIdx.x;
-    y = blockIdx.x * 32 + threadIdx.y;
-    for (int j = 0; j < 32; j += 8)
-        out[(y + j) * n + x] = tile[threadIdx.x][threadIdx.y + j];
-}
-"""
-
 GEMM = r"""
 #include <cuda_fp16.h>
 #define TILE 16

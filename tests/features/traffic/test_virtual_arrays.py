@@ -1,6 +1,9 @@
 """Arrays that are larger than the memory: indices beyond 2³¹ on a machine of any size."""
 
+import mmap
+import os
 import re
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from user_project import bandwidth_on
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
 from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, OutOfMemory, UsageError
-from pytest_bandwidth.features.traffic.ptx import launch
+from pytest_bandwidth.features.traffic.ptx import launch, sparse
 
 # 3·2³⁰ floats, 12 GiB.
 ROWS, COLS = 3 << 20, 1 << 10
@@ -147,3 +150,39 @@ def test_elsewhere_it_is_a_plain_array_or_the_test_skips(tmp_path):
     assert host.virtual((4, 4), "int32").sum() == 0
     with pytest.raises(NotOnThisDevice, match=r"virtual: .* needs 563 TB, .* are free"):
         host.virtual(1 << 47)
+
+
+# ---- memory that exists where it was touched -------------------------------------------------------------------------
+
+PAGE = mmap.PAGESIZE
+
+
+def test_parts_that_were_touched_are_known():
+    data = sparse.sparse_zeros(1 << 36)
+    data[5 * PAGE] = 1
+    data[6 * PAGE + 7] = 1
+    data[1 << 35] = 1
+    assert list(sparse.touched(data, 0, data.size)) == [slice(5 * PAGE, 7 * PAGE), slice(1 << 35, (1 << 35) + PAGE)]
+    assert list(sparse.touched(data, 6 * PAGE + 9, 1 << 35)) == [slice(6 * PAGE + 9, 7 * PAGE)]
+    assert list(sparse.touched(np.zeros(8, np.uint8), 2, 4)) == [slice(2, 4)], (
+        "a dense array may hold something anywhere"
+    )
+
+
+def test_files_are_closed_with_the_last_view():
+    before = set(os.listdir("/proc/self/fd"))
+    view = sparse.sparse_zeros(1 << 30)[4:].view(np.float32)
+    assert set(os.listdir("/proc/self/fd")) > before
+    del view
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_too_little_address_space_is_named():
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), limits[1]))
+    try:
+        with pytest.raises(OutOfMemory, match=r"needs 68.7 GB of address space, .*: use a smaller shape, or raise"):
+            sparse.sparse_zeros(1 << 36)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)

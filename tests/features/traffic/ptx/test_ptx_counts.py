@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_sources import ARCHITECTURES, COPIES, TRANSPOSES, line_of, run
+from ptx_sources import ARCHITECTURES, COPIES, line_of, run
 
 from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.features.traffic.ptx.counts import together
@@ -51,13 +51,6 @@ def test_stride_eight_takes_thirty_two(arch: str) -> None:
     assert (line.file, line.line) == ("kernel.cu", line_of(COPIES, "in[(i * stride) % n]"))
 
 
-@pytest.mark.parametrize(("stride", "sectors"), [(1, 4), (2, 8), (3, 12), (4, 16), (16, 32)])
-def test_sectors_of_other_strides(stride: int, sectors: int) -> None:
-    source, target = floats(N), np.zeros(256, np.float32)
-    execution = run(COPIES, "strided", (1,), (256,), target, source, N, stride)
-    assert execution.counts.loads.sectors_per_request == sectors
-
-
 def test_misaligned_rows_take_one_sector_more() -> None:
     source, target = floats(N + 8), np.zeros(N, np.float32)
     execution = run(COPIES, "shifted", (N // 256,), (256,), target, source, 3)
@@ -88,27 +81,6 @@ def test_partly_filled_warps_ask_for_what_they_need() -> None:
     assert execution.counts.loads.requests == 4  # each block: one full warp, one of 16 threads
     assert execution.counts.loads.sectors == 2 * (4 + 2)
     assert execution.lane_occupancy == 48 / 64
-
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_naive_and_tiled_transpose(arch: str) -> None:
-    n = 128
-    source, target = floats(n, n), np.zeros((n, n), np.float32)
-    found = {}
-    for name in ("naive", "tiled", "unpadded"):
-        target[:] = 0
-        found[name] = run(TRANSPOSES, name, (n // 32, n // 32), (32, 8), target, source, n, arch=arch).counts
-        np.testing.assert_array_equal(target, source.T)
-    requests = n * n // 32
-    assert found["naive"].loads.sectors == 4 * requests
-    assert found["naive"].stores.sectors == 32 * requests
-    assert found["naive"].stores.describe() == f"strided ({4 * n} bytes)"
-    for name in ("tiled", "unpadded"):
-        assert found[name].loads.sectors == found[name].stores.sectors == 4 * requests
-    assert found["tiled"].bank_conflicts == 0
-    assert found["tiled"].shared_loads.passes == found["tiled"].shared_loads.requests == requests
-    assert found["unpadded"].shared_loads.passes == 32 * requests
-    assert found["unpadded"].bank_conflicts == 31 * requests
 
 
 def test_bank_conflicts_of_wide_accesses() -> None:
