@@ -176,6 +176,7 @@ def test_one_launch_has_no_list_of_launches_and_no_roles(device):
     out, x = np.zeros(64, np.float32), np.ones(64, np.float32)
     detail = measured(device, lambda: copied(device, out, x)).detail
     assert "launches" not in detail
+    assert [line["text"] for line in detail["lines"]] == [COPY]
     assert detail["arrays"][0] == {"name": "out", "nbytes": 256, "bytes_read": 0, "bytes_written": 256}
 
 
@@ -186,7 +187,9 @@ def test_launches_alike_in_a_row_are_one(device):
         for out, given in ((a[:64], b), (b, a[:64]), (a[1:], b), (b, a[:64]), (a[:64], b)):
             copied(device, out, given)
 
-    launches = measured(device, five).detail["launches"]
+    found = measured(device, five)
+    assert (found.method, found.detail["kernel"], found.detail["blocks"]) == ("ptx", "copy", 5)
+    launches = found.detail["launches"]
     assert [(one["times"], one["store_sectors"]) for one in launches] == [(2, 8), (1, 10), (2, 8)]
 
 
