@@ -51,9 +51,14 @@ from pytest_bandwidth.features.traffic.findings import (
 from pytest_bandwidth.features.traffic.foreign_launches import ForeignLaunch, NumbaDriver, TritonDriver, is_dispatcher
 from pytest_bandwidth.features.traffic.ptx import Program, execute, fill_untouched, nvrtc
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, together
-from pytest_bandwidth.features.traffic.ptx.memory import ORIGIN, flat_bytes
+from pytest_bandwidth.features.traffic.ptx.memory import (
+    ORIGIN,
+    digest_of,
+    flat_bytes,
+    is_sparse,
+    sparse_zeros,
+)
 from pytest_bandwidth.features.traffic.ptx.occupancy import Occupancy, number_of, occupancy_of
-from pytest_bandwidth.features.traffic.ptx.sparse import digest_of, is_sparse, sparse_zeros
 
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = (
@@ -111,8 +116,11 @@ class TrafficKernel:
 
     def set(self, variable: str, value: Any) -> None:
         """Write a __constant__ or __device__ variable, by its symbol, until the test ends. Raises UsageError."""
-        contents = checked_contents(variable, value, self.program.variable_sizes, self.source)
-        self.program.set_variable(variable, contents)
+        variables = self.program.variables
+        sizes = {name: region.nbytes for name, region in variables.items()}
+        contents = checked_contents(variable, value, sizes, self.source)
+        variables[variable].data[0, :] = np.frombuffer(contents, np.uint8)
+        variables[variable].is_set = True
         self.module.digests[variable] = digest(contents)
 
 
@@ -328,7 +336,8 @@ class TrafficDevice(Device):
             executions = [self._execute(launch, workload.blocks, progress)]
             misread = misread_arrays(launch.kernel.program.compiled.source, launch.kernel.name, launch.args)
         else:
-            self._drive()
+            self._triton.drive()
+            self._numba.drive()
             self._triton.refuse_interpreter()
             launched: list[tuple[Execution, MeasuredCode, Launch]] = []
             self._launched, self._makers, self._blocks = launched, {}, workload.blocks
@@ -412,7 +421,8 @@ class TrafficDevice(Device):
         for module in list(self._modules.values()):
             module.program = module.parsed.renewed()
             module.digests.clear()
-        self._drive()
+        self._triton.drive()
+        self._numba.drive()
 
     def end_test(self) -> None:
         """Let Triton and numba-cuda launch by themselves again: other tests may have a GPU."""
@@ -467,10 +477,6 @@ class TrafficDevice(Device):
             named = replace(execution, kernel=name or execution.kernel)
             self._launched.append((named, self.code(launch), launch))
         return execution
-
-    def _drive(self) -> None:
-        self._triton.drive()
-        self._numba.drive()
 
     def _execute_foreign(self, launch: ForeignLaunch, driver: TritonDriver | NumbaDriver) -> None:
         module, source = _Module(launch.program, launch.program), KernelSource("", launch.kernel)

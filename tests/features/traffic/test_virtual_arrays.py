@@ -14,7 +14,7 @@ from user_project import bandwidth_on
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
 from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, OutOfMemory, UsageError
-from pytest_bandwidth.features.traffic.ptx import launch, sparse
+from pytest_bandwidth.features.traffic.ptx import launch, memory
 
 # 3·2³⁰ floats, 12 GiB.
 ROWS, COLS = 3 << 20, 1 << 10
@@ -158,20 +158,20 @@ PAGE = mmap.PAGESIZE
 
 
 def test_parts_that_were_touched_are_known():
-    data = sparse.sparse_zeros(1 << 36)
+    data = memory.sparse_zeros(1 << 36)
     data[5 * PAGE] = 1
     data[6 * PAGE + 7] = 1
     data[1 << 35] = 1
-    assert list(sparse.touched(data, 0, data.size)) == [slice(5 * PAGE, 7 * PAGE), slice(1 << 35, (1 << 35) + PAGE)]
-    assert list(sparse.touched(data, 6 * PAGE + 9, 1 << 35)) == [slice(6 * PAGE + 9, 7 * PAGE)]
-    assert list(sparse.touched(np.zeros(8, np.uint8), 2, 4)) == [slice(2, 4)], (
+    assert list(memory.touched(data, 0, data.size)) == [slice(5 * PAGE, 7 * PAGE), slice(1 << 35, (1 << 35) + PAGE)]
+    assert list(memory.touched(data, 6 * PAGE + 9, 1 << 35)) == [slice(6 * PAGE + 9, 7 * PAGE)]
+    assert list(memory.touched(np.zeros(8, np.uint8), 2, 4)) == [slice(2, 4)], (
         "a dense array may hold something anywhere"
     )
 
 
 def test_files_are_closed_with_the_last_view():
     before = set(os.listdir("/proc/self/fd"))
-    view = sparse.sparse_zeros(1 << 30)[4:].view(np.float32)
+    view = memory.sparse_zeros(1 << 30)[4:].view(np.float32)
     assert set(os.listdir("/proc/self/fd")) > before
     del view
     assert set(os.listdir("/proc/self/fd")) <= before
@@ -183,6 +183,6 @@ def test_too_little_address_space_is_named():
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), limits[1]))
     try:
         with pytest.raises(OutOfMemory, match=r"needs 68.7 GB of address space, .*: use a smaller shape, or raise"):
-            sparse.sparse_zeros(1 << 36)
+            memory.sparse_zeros(1 << 36)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)

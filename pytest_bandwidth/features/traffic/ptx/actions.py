@@ -193,9 +193,9 @@ def load(here: Here) -> Sequence[program.Step]:
     kind = here.choice["memory"]
     writes = tuple(here.write(item, kind) for item in items_of(target))
     if SPACES.get(chosen(here.choice, "space")) == "param" and isinstance(address, Address):
-        named = _load_parameter(here, address, kind, writes)
-        if named is not None:
-            return named
+        base = str(address.base)
+        if base in here.scope.parameters or base in here.context.parameters:  # else its address is computed
+            return _load_parameter(here, address, kind, writes)
     read, offset = place_of(here, address)
     return [
         program.Load(**here.placed(), sources=(read,), targets=writes, **access_of(here, kind, len(writes), offset))
@@ -204,12 +204,10 @@ def load(here: Here) -> Sequence[program.Step]:
 
 def _load_parameter(
     here: Here, address: Address, kind: str, writes: Sequence[program.Write | None]
-) -> Sequence[program.Step] | None:
-    """Copy from the registers of a named parameter; None where its address is computed."""
+) -> Sequence[program.Step]:
+    """Copy from the registers of a named parameter."""
     base, dtype = str(address.base), DTYPES[kind]
     slot, parameter = here.scope.parameters.get(base), here.context.parameters.get(base)
-    if slot is None and parameter is None:
-        return None
     steps: list[program.Step] = []
     for place, write in enumerate(writes):
         offset = address.offset + place * dtype.itemsize

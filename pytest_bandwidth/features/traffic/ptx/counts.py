@@ -13,9 +13,12 @@ import numpy as np
 from pytest_bandwidth.features.traffic.ptx import loops
 from pytest_bandwidth.features.traffic.ptx.faults import AccessFault, Checker
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, least, spread
-from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
+from pytest_bandwidth.features.traffic.ptx.memory import (
+    Access,
+    Region,
+    touched,
+)
 from pytest_bandwidth.features.traffic.ptx.program import Site, Symbol
-from pytest_bandwidth.features.traffic.ptx.sparse import touched
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 

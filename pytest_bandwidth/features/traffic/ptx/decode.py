@@ -76,17 +76,6 @@ class Program:
         twin.variables = self._fresh_variables()
         return twin
 
-    @property
-    def variable_sizes(self) -> dict[str, int]:
-        """Return the bytes of each variable, by its name in the PTX."""
-        return {name: symbol.size for name, symbol in self._symbols.items()}
-
-    def set_variable(self, name: str, contents: bytes) -> None:
-        """Write a whole variable."""
-        region = self.variables[name]
-        region.data[0, :] = np.frombuffer(contents, np.uint8)
-        region.is_set = True
-
     def _fresh_variables(self) -> dict[str, Region]:
         placed = enumerate((v for v in self._module.variables if v.space in ("global", "const")), FIRST_VARIABLE_REGION)
         return {variable.name: _region(number, variable, self.compiled.source) for number, variable in placed}

@@ -22,7 +22,16 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx import program
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker
-from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, Mask, exchange, spread, warps_with
+from pytest_bandwidth.features.traffic.ptx.lanes import (
+    SPECIALS,
+    WARP,
+    Array,
+    Geometry,
+    Mask,
+    exchange,
+    spread,
+    warps_with,
+)
 from pytest_bandwidth.features.traffic.ptx.loops import lacking_of
 from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.participation import Participation
@@ -49,7 +58,7 @@ class Registers:
         for index, array in (*kernel.constants.items(), *arguments.items()):
             self._values[index] = array
         for index, name in kernel.specials.items():
-            self._values[index] = geometry.special(name)
+            self._values[index] = np.atleast_2d(SPECIALS[name](geometry)).astype(np.uint32)
         self._kept = 0
 
     def keep(self, live: Iterable[int]) -> None:
@@ -297,27 +306,22 @@ class BatchInterpreter:
         for step in block.steps:
             if undefined and step.guard is not None:
                 self._participation.use((step.guard,), mask.lanes, step.site)
-            if isinstance(step, program.Compute):
-                self._compute(step, mask.lanes)
-            else:
-                self._act(step, self._registers.guarded(step.guard, mask.lanes))
+            lanes, guarded = self._registers.guarded(step.guard, mask.lanes), step.guard is not None
+            if not isinstance(step, program.Compute):
+                self._act(step, lanes)
+                continue
+            sources = [self._registers.read(source) for source in step.sources]
+            result = step.function(*sources)
+            if undefined:
+                self._participation.compute(step, sources, lanes)
+            if type(result) is not tuple:
+                self._registers.write(step.targets[0], result, lanes, guarded)
+                continue
+            for target, part in zip(step.targets, result, strict=False):
+                self._registers.write(target, part, lanes, guarded)
         self._leave(block, number, mask)
 
     # Steps
-
-    def _compute(self, step: program.Compute, lanes: Array) -> None:
-        sources = [self._registers.read(source) for source in step.sources]
-        result = step.function(*sources)
-        guarded = step.guard is not None
-        if guarded:
-            lanes = self._registers.guarded(step.guard, lanes)
-        if self._participation.undefined:
-            self._participation.compute(step, sources, lanes)
-        if type(result) is not tuple:
-            self._registers.write(step.targets[0], result, lanes, guarded)
-            return
-        for target, part in zip(step.targets, result, strict=False):
-            self._registers.write(target, part, lanes, guarded)
 
     def _act(self, step: program.Step, lanes: Array) -> None:
         """Access memory, exchange values or order accesses, for the lanes that the step's guard leaves."""

@@ -99,10 +99,6 @@ class Geometry:
         """Return the lanes that are threads: (1, 1) where no warp is partly filled, else (1, lanes)."""
         return np.ones((1, 1), np.bool_) if self.lanes == self.threads else self.numbers < self.threads
 
-    def special(self, name: str) -> Array:
-        """Return a special register's value (``%tid.x`` …), uint32."""
-        return np.atleast_2d(SPECIALS[name](self)).astype(np.uint32)
-
     def thread_name(self, lane: int) -> str:
         return "({}, {}, {})".format(*coordinates(lane, self.block))
 

@@ -30,6 +30,7 @@ from pytest_bandwidth.features.traffic.ptx.memory import (
     SHARED_REGION,
     Region,
     flat_bytes,
+    is_sparse,
     region_base,
 )
 from pytest_bandwidth.features.traffic.ptx.memory_unit import ClusterMemory, MemoryUnit
@@ -37,7 +38,6 @@ from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Parameter, Symbol
 from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies, HappensBefore, RaceChecker
-from pytest_bandwidth.features.traffic.ptx.sparse import is_sparse
 
 Progress = Callable[[str], None]
 
@@ -120,6 +120,7 @@ class _Run:
     ) -> None:
         self._program, self._kernel, self._launch = program, kernel, launch
         self._blocks, self._shared_bytes = launch.grid_blocks, launch.dynamic_shared_bytes
+        self._uses_shared = bool(kernel.shared) or self._shared_bytes > 0
         self._regions = {region.number: region for region in (*program.variables.values(), *arguments)}
         if kernel.waits_for_grid:
             workspace = np.zeros((1, GRID_WORKSPACE_BYTES), np.uint8)
@@ -209,10 +210,6 @@ class _Run:
         """Count the blocks in a row that hold whole clusters: lines of the grid for flat ones, planes for deep ones."""
         (x, y, z), grid = self._kernel.cluster, self._launch.grid
         return grid[0] * grid[1] * z if z > 1 else grid[0] * y if y > 1 else x
-
-    @property
-    def _uses_shared(self) -> bool:
-        return bool(self._kernel.shared) or self._shared_bytes > 0
 
     def _batch(self, numbers: Array) -> None:
         kernel, geometry = self._kernel, replace(self._launch, blocks=numbers)

@@ -58,15 +58,15 @@ def pack(halves: Array) -> Array:
     return np.ascontiguousarray(halves).view(np.uint32)[..., 0]
 
 
-def _on_halves(function: Callable[..., Array], *first: Any) -> Callable[[Choice], Meaning]:
+def _on_halves(function: Callable[..., Array]) -> Callable[[Choice], Meaning]:
     """Return a row's meaning by a function of single halves: of packed types it computes both halves of the words.
 
-    function: is given `first`, the chosen modifiers and the type, then the operands.
+    function: is given the chosen modifiers and the type, then the operands.
     """
 
     def meaning(choice: Choice) -> Meaning:
         kind = half_kind(choice)
-        compute = partial(function, *first, choice, kind)
+        compute = partial(function, choice, kind)
         if not kind.endswith("x2"):
             return compute
         return lambda *words: pack(compute(*(unpack(word, kind) for word in words)))
@@ -102,12 +102,13 @@ def _opened(choice: Choice, kind: str, *sources: Array) -> list[Array]:
 
 def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
     """Compute an operation of one rounding on halves, through binary32."""
-    return _on_halves(_rounded, operation)
 
+    @_on_halves
+    def compute(choice: Choice, kind: str, *sources: Array) -> Array:
+        result = _finished(choice, operation(*_opened(choice, kind, *sources)))
+        return _flushed(choice, narrow(result, kind), kind)
 
-def _rounded(operation: Meaning, choice: Choice, kind: str, *sources: Array) -> Array:
-    result = _finished(choice, operation(*_opened(choice, kind, *sources)))
-    return _flushed(choice, narrow(result, kind), kind)
+    return compute
 
 
 # Compute fma: one rounding of the exact a·b + c.
@@ -139,12 +140,13 @@ def to_odd_single(value: Array) -> Array:
 
 def sign_operation(name: str) -> Callable[[Choice], Meaning]:
     """Compute neg and abs: on the sign bit alone, of subnormals that .ftz makes zero."""
-    return _on_halves(_with_sign, name)
 
+    @_on_halves
+    def compute(choice: Choice, kind: str, a: Array) -> Array:
+        bits = _flushed(choice, a, kind).view(np.uint16)
+        return (bits ^ np.uint16(0x8000) if name == "neg" else bits & np.uint16(0x7FFF)).view(a.dtype)
 
-def _with_sign(name: str, choice: Choice, kind: str, a: Array) -> Array:
-    bits = _flushed(choice, a, kind).view(np.uint16)
-    return (bits ^ np.uint16(0x8000) if name == "neg" else bits & np.uint16(0x7FFF)).view(a.dtype)
+    return compute
 
 
 def minmax(name: str) -> Callable[[Choice], Meaning]:
