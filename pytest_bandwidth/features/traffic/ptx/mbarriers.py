@@ -117,14 +117,12 @@ class Mbarriers:
         index, lanes, *values = (spread(a, self._shape) for a in (access.offset, access.mask, *operands))
         result = np.zeros(self._shape, np.bool_ if step.operation == "test" else np.int64)
         data = access.region.typed(np.dtype(np.int64))
-        for place in np.unique(index[lanes] // 8):
+        for place in map(int, np.unique(index[lanes] // 8)):
             mine = lanes & (index // 8 == place)
             if step.operation == "test":
-                self._test(step, data[:, place][:, None], int(place), mine, values[0], result)
+                self._test(step, data[:, place][:, None], place, mine, values[0], result)
             elif step.operation in ("update", "complete"):
-                arrivals, nbytes = (value.astype(np.int64) for value in values)
-                expected = -nbytes if step.operation == "complete" else nbytes
-                self._update(step, access.region, int(place), mine, arrivals, expected, result)
+                self._update(step, access.region, place, mine, values, result)
             else:
                 row, lane = np.nonzero(mine)
                 count = values[0][row, lane].astype(np.int64) if values else 0
@@ -143,15 +141,10 @@ class Mbarriers:
                 self._clocks.acquire(place, ended)
 
     def _update(
-        self,
-        step: BarrierStep,
-        region: Region,
-        place: int,
-        lanes: Array,
-        arrivals: Array,
-        expected: Array,
-        old: Array,
+        self, step: BarrierStep, region: Region, place: int, lanes: Array, values: Sequence[Array], old: Array
     ) -> None:
+        arrivals, nbytes = (value.astype(np.int64) for value in values)
+        expected = -nbytes if step.operation == "complete" else nbytes
         if step.joins:
             self._copies.bind(lanes, place, BULK if step.operation == "complete" else NO_BARRIER)
         if step.orders:
