@@ -22,13 +22,13 @@ def test_a_row_computes_what_the_isa_says(form: Form) -> None:
     assert by_kind
     whole = {*some_spellings(form)}
     for kind, lines in by_kind.items():
-        made = lab(lines)
-        out = np.zeros((LANES, made.words), np.uint64)
-        program = ptx.Program(ptx.PtxModule(made.text, "none", "sm_90"))
+        text, words = lab(lines)
+        out = np.zeros((LANES, words), np.uint64)
+        program = ptx.Program(ptx.PtxModule(text, "none", "sm_90"))
         execution = ptx.execute(program, "k", (LANES // 128,), (128,), (out, operands(kind).copy()))
         assert not execution.faults
         columns = iter(out.T.tolist())
-        for line in made.lines:
+        for line in lines:
             # Of spellings that differ in what others differ in as well, every fifth lane has to do.
             check(line, [next(columns) for _ in line.results], kind, 1 if line.opcode in whole else 5)
 
