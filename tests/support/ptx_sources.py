@@ -16,8 +16,8 @@ TOLERANCES = {"f2": 2e-3, "f4": 2e-5, "f8": 1e-12}
 
 
 @functools.cache
-def program(text: str, arch: str = "sm_90", names: tuple[str, ...] = (), options: tuple[str, ...] = ()) -> ptx.Program:
-    return ptx.Program(ptx.compile_ptx(text, arch=arch, filename="kernel.cu", name_expressions=names, options=options))
+def program(text: str, arch: str = "sm_90", options: tuple[str, ...] = ()) -> ptx.Program:
+    return ptx.Program(ptx.compile_ptx(text, arch=arch, filename="kernel.cu", options=options))
 
 
 def run(
@@ -25,7 +25,7 @@ def run(
 ) -> ptx.Execution:
     """Execute a kernel of a text; faults fail the test unless `faulty` is given. `compile_options` go to NVRTC."""
     faulty, compile_options = options.pop("faulty", False), options.pop("compile_options", ())
-    execution = ptx.execute(program(text, arch, (), compile_options), name, grid, block, args, **options)
+    execution = ptx.execute(program(text, arch, compile_options), name, grid, block, args, **options)
     assert faulty or not execution.faults, [fault.text for fault in execution.faults]
     return execution
 

@@ -44,6 +44,7 @@ def place(opcode: str) -> tuple[str, str]:
 
 
 ARRIVE = " mbarrier.arrive.shared.b64 %s, [bar];\n"
+WAIT = "again:\n mbarrier.try_wait.parity.shared.b64 %q, [bar], 0;\n@!%q bra again;\n"
 
 
 @pytest.mark.parametrize("opcode", spelled("mbarrier.arrival"))
@@ -103,9 +104,8 @@ def test_copies_end_with_the_phase_that_they_join(opcode: str) -> None:
     body += " mad.wide.u32 %from, %t, 4, %p1;\n shl.b32 %at, %t, 2;\n" + init(64)
     body += " mov.u32 %v, box;\n add.u32 %at, %at, %v;\n cp.async.ca.shared.global [%at], [%from], 4;\n"
     body += f" {opcode} {at};\n" + ("" if "noinc" in opcode else ARRIVE)
-    wait = "again:\n mbarrier.try_wait.parity.shared.b64 %q, [bar], 0;\n@!%q bra again;\n"
     read = " sub.u32 %at, %v, %at;\n add.u32 %at, %at, %v;\n ld.shared.u32 %a, [%at + 252];\n"
-    without_faults(run_body(body + wait + read + STORE, (out, source), 64))
+    without_faults(run_body(body + WAIT + read + STORE, (out, source), 64))
     np.testing.assert_array_equal(out, source[::-1])
     faults = run_body(body + read + STORE, (out, source), 64).faults
     assert "early" in {fault.code for fault in faults}
@@ -117,7 +117,6 @@ BULK = """ .shared .align 16 .b32 box[32];
  mov.u32 %v, box;
  add.u32 %at, %at, %v;
 """
-WAIT_FOR_BYTES = "again:\n mbarrier.try_wait.parity.shared.b64 %q, [bar], 0;\n@!%q bra again;\n"
 
 
 @pytest.mark.parametrize("opcode", spelled("cp.async.bulk.bulkto", "cp.async.bulk.global"))
@@ -132,7 +131,7 @@ def test_bulk_copies_move_bytes(opcode: str) -> None:
             init(1)
             + f"@%first mbarrier.arrive.expect_tx.shared.b64 _, [bar], 128;\n@%first {opcode} [box], [%p1], 128, "
         )
-        body += f"[bar]{hint};\n{WAIT_FOR_BYTES} ld.shared.u32 %a, [%at];\n{STORE}"
+        body += f"[bar]{hint};\n{WAIT} ld.shared.u32 %a, [%at];\n{STORE}"
     without_faults(run_body(BODY + BULK + body, (out, source), 32))
     np.testing.assert_array_equal(out, source)
 
