@@ -100,7 +100,7 @@ def execute(
     names = compiled.parameters or tuple(
         one.name for one in source_parameters(compiled.source, kernel.name, len(kernel.parameters))
     )
-    arguments = place_arguments(kernel.name, kernel.parameters, names, args)
+    arguments = _place_arguments(kernel.name, kernel.parameters, names, args)
     tally = Tally(kernel, max_thread_instructions, max_seconds)
     run = _Run(program, kernel, launch, arguments, uninitialised, tally)
     return run.sample(blocks, progress) if blocks is not None and blocks < launch.grid_blocks else run.whole(progress)
@@ -369,7 +369,7 @@ def _written(arrays: Sequence[Region], uninitialised: Sequence[Array]) -> dict[R
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def place_arguments(
+def _place_arguments(
     kernel: str, parameters: Sequence[Parameter], names: Sequence[str], arguments: Sequence[Any]
 ) -> tuple[Region, ...]:
     """Lay arguments into the parameter buffer. Raises UsageError for arguments that the kernel would misread.
