@@ -204,3 +204,9 @@ def copy_from_table(table, out, block: tl.constexpr):
     at = tl.arange(0, block)
     x = tl.load(table).to(tl.pointer_type(tl.float32))
     tl.store(out + at, tl.load(x + at))
+
+
+@triton.jit
+def sum_of_squares(out, x, block: tl.constexpr):
+    values = tl.load(x + tl.program_id(0) * block + tl.arange(0, block))
+    tl.store(out + tl.program_id(0), tl.sum(values * values))

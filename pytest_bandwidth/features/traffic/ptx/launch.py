@@ -135,7 +135,9 @@ class _Run:
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
         self._order = Clocks() if kernel.asynchronous else HappensBefore()
         checks_shared = ClockRaces if kernel.asynchronous else RaceChecker
-        shared_races = checks_shared("shared", self._faults, kernel.granule_bytes, self._order)
+        shared_races = checks_shared(
+            "shared", self._faults, kernel.granule_bytes, self._order, program.compiled.for_blocks
+        )
         unset = {
             region: np.zeros((1, region.nbytes), np.uint8) for region in program.variables.values() if not region.is_set
         }
@@ -147,7 +149,7 @@ class _Run:
             self._traffic,
             self._initialisation,
             shared_races,
-            RaceChecker("global", self._faults, kernel.granule_bytes, self._order, not program.compiled.for_blocks),
+            RaceChecker("global", self._faults, kernel.granule_bytes, self._order, program.compiled.for_blocks),
             self._copies,
         )
         if kernel.asynchronous:

@@ -212,8 +212,9 @@ class RaceChecker(Checker):
     """Look at plain loads and stores of shared or global memory.
 
     The words of shared memory, which is small, have room for the site of an access.
-    within_blocks: whether threads of one block conflict in global memory. Triton gives an element to several threads:
-    all of them read, one writes, and what the others read is not used.
+    for_blocks: whether the kernel was written for blocks, as Triton's, whose compiler gives one element to several
+    threads. In global memory all of them read, one writes, and what the others read is not used. In shared memory each
+    stores its copy, by one instruction; copies of a sum may differ in the last bit.
     """
 
     def __init__(
@@ -222,9 +223,9 @@ class RaceChecker(Checker):
         faults: FaultLog,
         granule_bytes: Mapping[str, int],
         order: HappensBefore,
-        within_blocks: bool = True,
+        for_blocks: bool = False,
     ) -> None:
-        self._within_blocks = within_blocks
+        self._for_blocks = for_blocks
         self._kind, self._faults, self._order = kind, faults, order
         self._granule = granule_bytes.get(kind, 1)
         self._shift = self._granule.bit_length() - 1
@@ -300,6 +301,8 @@ class RaceChecker(Checker):
         block = lane // self.geometry.lanes
         if self._shared:
             hits &= ~self._order.in_turn(lane % self.geometry.lanes, who < 0)
+            if self._for_blocks:
+                hits &= ((hit >> 32 & SITES) != access.site & SITES) | (who < 0)
         else:
             several = (who < 0) & ((lane & 31) == loops.SEVERAL_BLOCKS)
             block = np.where(several, -1, block)
@@ -309,7 +312,7 @@ class RaceChecker(Checker):
             in_turn |= self._order.acquired(np.where(who > 0, lane % self.geometry.lanes, -1))
             hits &= np.where(inside, ~in_turn, ~self._order.between(block, own) & (not access.fresh))
             hits &= ~self._order.in_cluster(block, hit >> 32 + self._epoch_at)
-            if not self._within_blocks:
+            if self._for_blocks:
                 hits &= ~inside
         if access.values and hits.any():
             hits &= ~benign(access, hits)

@@ -424,6 +424,19 @@ def test_a_barrier_ends_what_was_published_in_the_blocks_that_pass_it() -> None:
     assert {fault.code for fault in run(text, "k", (2,), (64,), x, x, faulty=True).faults} == {"race"}
 
 
+@pytest.mark.parametrize(
+    ("stores", "codes"),
+    [("shared[t & 1] = t;", set()), ("shared[t & 1] = t; if (t == 70) shared[0] = 9;", {"race"})],
+    ids=["one", "two"],
+)
+def test_copies_that_one_instruction_of_triton_stores_may_differ(stores: str, codes: set[str]) -> None:
+    """Each thread adds the parts of a sum in an order of its own, and stores its copy to shared memory."""
+    text = ONE_BLOCK.replace("BODY", f"__shared__ int shared[2]; {stores} __syncthreads(); x[t] = shared[t & 1];")
+    made = ptx.Program(replace(program(text).compiled, for_blocks=True))
+    x = np.zeros(512, np.int32)
+    assert {fault.code for fault in ptx.execute(made, "k", (1,), (128,), (x, x)).faults} == codes
+
+
 def test_of_triton_only_races_between_blocks_are_told() -> None:
     """It gives one element to several threads: all of them read it, one writes it."""
     text = ONE_BLOCK.replace("BODY", "x[t + 128] = x[0]; if (t == 0) x[0] = blockIdx.x + 9;")
