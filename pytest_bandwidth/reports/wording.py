@@ -42,6 +42,8 @@ _SHARE_OF_FLOOR = {
 # A failure's message has no more lines; what is cut stands in the documents.
 MOST_LINES = 12
 COUNTS_SHOWN = 3
+_ALIKE_SHOWN = 4
+_KINDS = ("loads", "stores", "atomics")
 # From this share of a sample on, what a launch takes beside its work is worth a phrase.
 FLOOR_SHOWN = 0.05
 OTHERS_SHOWN = 10
@@ -496,16 +498,19 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     if len(changes) > COUNTS_SHOWN:
         name, text = rows[-1]
         rows[-1] = (name, f"{text}; and {counted(len(changes) - COUNTS_SHOWN, 'more count')}")
-    if changes and changes[0][0] in COMPILED:  # no source line asks for it
+    # No source line asks for what the compiler gave.
+    count = next((name for name, _, _ in changes if name not in COMPILED), "")
+    if changes and not count:
         return rows
-    lines, count = measurement.detail.get("lines", ()), changes[0][0] if changes else ""
+    lines = measurement.detail.get("lines", ())
     pattern = str(decision.facts.get("pattern") or "")
     if count == "bank_conflicts":
         worst = ("at", line) if (line := busiest_line(lines, count)) is not None else None
     elif count.endswith("_requests"):
         worst = None  # it may be as coalesced as before
     else:
-        worst = worst_line(lines, pattern.split(", "))
+        kind, _, unit = count.partition("_")
+        worst = worst_line(lines, pattern.split(", "), (f"{kind}s",) if unit == "sectors" else _KINDS)
     if worst is not None:
         rows.append(worst)
     elif (line := busiest_line(lines, count)) is not None:
@@ -513,16 +518,18 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     return [*rows, ("baseline", pattern)] if pattern else rows
 
 
-def worst_line(lines: Sequence[Mapping[str, Any]], before: Sequence[str]) -> tuple[str, str] | None:
+def worst_line(
+    lines: Sequence[Mapping[str, Any]], before: Sequence[str], kinds: Sequence[str]
+) -> tuple[str, str] | None:
     """Say which line is furthest from coalesced, as ``K.cu:12 loads strided (32 bytes), 32.0 sectors a request``.
 
-    before: the baseline's patterns, ``loads strided (32 bytes)``. A line of another goes first, and is ``at``: those of
-    the same, ``worst at``, may be as they were.
+    kinds: which accesses are looked at. before: the baseline's patterns, ``loads strided (32 bytes)``. A line of
+    another goes first, and is ``at``: those of the same, ``worst at``, may be as they were.
     """
     accesses = (
         (f"{kind} {access['pattern']}" not in before, waste, line, kind, access)
         for line in lines
-        for kind in ("loads", "stores", "atomics")
+        for kind in kinds
         if (access := line.get(kind) or {}).get("requests") and access.get("coalescing")
         if (waste := access["sectors"] * (1 - access["coalescing"])) > 0
     )
@@ -536,7 +543,7 @@ def worst_line(lines: Sequence[Mapping[str, Any]], before: Sequence[str]) -> tup
 
 
 def busiest_line(lines: Sequence[Mapping[str, Any]], count: str) -> str | None:
-    """Say which line has most of a count, as ``K.cu:12 loads, 75 % of the sectors``."""
+    """Say which line has most of a count, as ``K.cu:12 loads, 75 % of the sectors``, or which lines have as much."""
     kind, _, unit = count.partition("_")
     is_of_kind = unit in ("sectors", "requests")
     what, whose = (f" {kind}s", unit) if is_of_kind else ("", "bank conflicts")
@@ -544,9 +551,13 @@ def busiest_line(lines: Sequence[Mapping[str, Any]], count: str) -> str | None:
         found = [(line[f"{kind}s"][unit], line) for line in lines if line.get(f"{kind}s")]
     else:
         found = [(line.get("bank_conflicts", 0), line) for line in lines if count == "bank_conflicts"]
-    most, line = max(found, key=lambda one: one[0], default=(0, {}))
-    share = f"{format_percent(most / sum(one for one, _ in found))} of the {whose}" if most else ""
-    return f"{line['file']}:{line['line']}{what}, {share}" if most else None
+    most = max((one for one, _ in found), default=0)
+    if not most:
+        return None
+    alike = [f"{line['file']}:{line['line']}" for one, line in found if one == most]
+    named = ", ".join(alike[:_ALIKE_SHOWN]) + (f" and {len(alike) - _ALIKE_SHOWN} more" * (len(alike) > _ALIKE_SHOWN))
+    share = f"{format_percent(most / sum(one for one, _ in found))} of the {whose}"
+    return f"{named}{what}, {share}{' each' * (len(alike) > 1)}"
 
 
 def _moved(drop: float, other: str) -> str:

@@ -312,8 +312,13 @@ def test_of_many_counts_the_worst_are_shown_and_the_others_counted():
     [
         (((100, 0.5), (1000, 0.9), (10_000, 1.0)), "at              k.cu:11 loads strided, 32.0 sectors a request"),
         (((250, 1.0), (750, 1.0)), "most at         k.cu:11 loads, 75 % of the sectors"),
+        (((500, 1.0), (500, 1.0)), "most at         k.cu:10, k.cu:11 loads, 50 % of the sectors each"),
+        (
+            ((9, 1.0),) * 6,
+            "most at         k.cu:10, k.cu:11, k.cu:12, k.cu:13 and 2 more loads, 17 % of the sectors each",
+        ),
     ],
-    ids=["wastes most", "asks for most where none wastes any"],
+    ids=["wastes most", "asks for most where none wastes any", "asks for as much as another", "one of many alike"],
 )
 def test_the_line_is_named_that(loads, said):
     lines = [
@@ -323,6 +328,19 @@ def test_the_line_is_named_that(loads, said):
     now = replace(measured(80.0), detail={"lines": [*lines, {"file": "k.cu", "line": 13}]})
     message = failure_message(Judged(now, None, of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES)))
     assert f"    {said}" in message.splitlines()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [(("atomic_sectors", 100, 200), ("load_sectors", 100, 101)), (("resident_warps", 64, 8), ("atomic_sectors", 1, 2))],
+    ids=["more than loads", "but what the compiler gave"],
+)
+def test_a_line_is_named_of_the_accesses_that_grew(changes):
+    lines = [{"file": "k.cu", "line": 2, "loads": access(1)}, {"file": "k.cu", "line": 7, "atomics": access(1)}]
+    now = replace(measured(80.0), detail={"lines": lines})
+    said = failure_message(Judged(now, None, of("REGRESSED", Rule.COUNTS, EXACT, changes=changes)))
+    assert "k.cu:7 atomics strided" in said
+    assert "k.cu:2" not in said
 
 
 def test_of_narrower_loads_the_line_that_asks_most_often_is_named():
