@@ -107,7 +107,7 @@ def _function_of(kernel: Any, constants: Mapping[str, Any]) -> tuple[Any, set[st
 
 def is_triton(kernel: object) -> bool:
     """Return whether it is a kernel of Triton's, autotuned or not."""
-    return type(kernel).__module__.startswith("triton.")
+    return any(kind.__module__.startswith("triton.") for kind in type(kernel).__mro__)
 
 
 def triton_launch(

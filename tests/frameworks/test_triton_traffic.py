@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,8 @@ def device(request):
     """A device that Triton launches on."""
     opened = open_traffic(request.param)
     opened.begin_test()
-    return opened
+    yield opened
+    opened.end_test()
 
 
 def counted(device: TrafficDevice, call, traffic: Traffic | None = None) -> Measurement:
@@ -83,6 +85,20 @@ def test_a_row_with_nan_is_no_race(device):
     counted(device, lambda: kernels.softmax[(4,)](out, x, 1024, 1024, block=1024))
     assert np.isnan(out[1]).all()
     assert np.isfinite(out[[0, 2, 3]]).all()
+
+
+def test_copies_of_a_sum_that_differ_in_the_last_bit_are_no_race(device):
+    """Four warps share 64 numbers: each number is of two threads, and each warp stores 32 copies of its sum."""
+    x, out = device.random((64, 64), "float32"), device.empty(64, "float32")
+    counted(device, lambda: kernels.sum_of_squares[(64,)](out, x, block=64, num_warps=4))
+    np.testing.assert_allclose(out, (x.astype("float64") ** 2).sum(axis=1), rtol=1e-5)
+
+
+def test_an_array_may_be_given_another_type(device):
+    x, out = device.random(1024, "uint8"), device.empty(1024, "uint8")
+    float8 = [triton.reinterpret(array, triton.language.float8e5) for array in (x, out)]
+    counted(device, lambda: kernels.copy[(1,)](float8[0], 1024, float8[1], 1024))
+    np.testing.assert_array_equal(out, x)
 
 
 def test_an_autotuner_may_reset_and_restore_arrays(device):
@@ -139,6 +155,28 @@ class TestLaunch:
             writes=arrays[2],
         )
         assert found.detail["kernel"] == "add[block=512]"
+
+    def test_of_an_autotuner_s_configurations_that_do_not_fit_the_next_is_taken(self, bandwidth):
+        tiles = ({"rows_of_tile": side, "columns_of_tile": side, "step": step} for side, step in ((256, 128), (32, 32)))
+        tuned = triton.autotune([triton.Config(tile, num_stages=4) for tile in tiles], key=["k"])(kernels.matmul)
+        a, b, c = (bandwidth.random((64, 64), "float16") for _ in range(3))
+        args, given = (a, b, c, 64, 64, 64), {"constants": {"together": 1}, "reads": (a, b), "writes": c}
+        found = bandwidth.launch(tuned, 4, None, args, **given)
+        assert "step=32" in found.detail["kernel"]
+
+    @pytest.mark.filterwarnings("ignore:warmup, rep, and use_cuda_graph:DeprecationWarning")
+    @pytest.mark.parametrize("option", ["cache_results", "use_cuda_graph"])
+    def test_an_autotuner_times_nothing_and_keeps_nothing_on_disk(self, bandwidth, arrays, option):
+        class Tuner(triton.runtime.Autotuner):
+            """Be another library's."""
+
+            __module__ = "another"
+
+        configs = [triton.Config({"block": block}) for block in (512, 256)]
+        tuned = Tuner(kernels.add, kernels.add.arg_names, configs, ["n"], None, None, **{option: True})
+        found = bandwidth.launch(tuned, 20, None, (*arrays, self.N), reads="args", writes=arrays[2])
+        assert found.detail["kernel"] == "add[block=512]"
+        assert not list(Path(os.environ["TRITON_CACHE_DIR"]).rglob("*autotune*"))
 
     def test_an_autotuner_prunes_by_the_arguments(self, bandwidth, arrays):
         def pruned(configs, named, **_):
@@ -492,7 +530,9 @@ def test_what_another_release_of_triton_compiled_is_not_comparable(project, monk
 def test_after_the_test_triton_has_the_driver_that_it_had(device):
     driver = triton.runtime.driver
     assert driver.__dict__["_active"] is device._triton
+    assert triton.runtime.Autotuner._bench.__module__ != "triton.runtime.autotuner"
     device.end_test()
     assert driver.__dict__["_active"] is not device._triton
+    assert triton.runtime.Autotuner._bench.__module__ == "triton.runtime.autotuner"
     device.begin_test()
     assert driver.__dict__["_active"] is device._triton
