@@ -12,7 +12,8 @@ from children import HANGS_SECONDS, SUPPORT
 from run_documents import outcome, run_of
 
 from pytest_bandwidth.features.history.page import render_history
-from pytest_bandwidth.features.history.reading import Place, ask
+from pytest_bandwidth.features.history.place import Place
+from pytest_bandwidth.features.history.reading import ask
 from pytest_bandwidth.features.history.trend import Point, Trend, with_levels
 from pytest_bandwidth.features.history.writing import append
 
@@ -57,7 +58,7 @@ from pathlib import Path
 sys.path[:0] = [{support!r}]
 from pytest_bandwidth.domain.address import Address, is_address
 from run_documents import outcome, run_of
-from pytest_bandwidth.features.history import files, writing
+from pytest_bandwidth.features.history import place as where, writing
 writing.RUNS_BEFORE_MERGE = {runs_before_merge}
 
 def die(*_args, **_kwargs):
@@ -71,7 +72,7 @@ for i in range({runs}):
     writing.append(place, run, rows)
     print(run["run_id"], flush=True)
 """
-NOT_YET_NAMED = "files.os.replace = die"
+NOT_YET_NAMED = "where.os.replace = die"
 MERGED_AND_NOT_REMOVED = """
 add = writing.add
 def add_and_die(target, write):

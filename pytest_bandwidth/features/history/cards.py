@@ -2,21 +2,28 @@
 
 A card's share is the median, over its figures of a time, of figure ÷ the model's median for that test, commit and day.
 What a commit or the whole fleet's machines change moves that median too: what is left is the card's own.
+
+The figures of years of a fleet are tens of millions. They are read once, into a table of two hashes and the figure, of
+which DuckDB takes the medians; and where there are more than a few seconds allow, those of every second or third day, …
+What the hashes stand for is looked up among the rows of one test, which nearly every card ran.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime, time, timedelta
 from itertools import groupby
 from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.units import counted, format_percent
-from pytest_bandwidth.features.history.trend import BARS_IN_OVERVIEW, Level, bars, level_plain, levels_of
+from pytest_bandwidth.features.history.reading import History, Row, quoted
+from pytest_bandwidth.features.history.trend import BARS_IN_OVERVIEW, MOMENT, Level, bars, level_plain, levels_of
+from pytest_bandwidth.outcomes.devices import FEWEST_DEVICES
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
 
 TEXT_AT_MOST = 300
 # Change points take time that grows with the square of the points, and a stretch's median has less noise than a day's.
@@ -26,6 +33,15 @@ LEAST_DRIFT = 0.01
 CARD_HEADINGS = ("card", "host", "device", "days", "figures", "of median", "change", "since", "finding", "trend")
 # Those that hold words.
 CARD_WORDS = ("host", "device", "since", "finding", "trend")
+# A day of 200 cards and 200 tests has 40,000: of so many a card's share is known to a thousandth.
+ROWS_AT_MOST = 5_000_000
+
+_DAY = "CAST(started_at AS DATE)"
+# Equal code on equal days: another commit's figures are no match, nor are those of changes to it.
+_ALIKE = f'hash(device_kind, device, test, "commit", uncommitted, {_DAY})'
+_CARD = f'hash(device_kind, device, serial, "commit", uncommitted, {_DAY})'
+_COLUMNS_OF_CARD = f'{_CARD}, any_value({_DAY}), any_value("commit"), any_value(uncommitted)'
+_NAMES_OF_CARD = ", ".join(f"coalesce(any_value({name}), '')" for name in ("device_kind", "device", "serial", "host"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,72 @@ class Card:
     def changed_on(self) -> date | None:
         """Return the first day of the second level; None where there is none."""
         return self.stretches[self.levels[1].start].first if len(self.levels) > 1 else None
+
+
+def tests_in(history: History) -> list[str]:
+    """Return the tests that the history knows."""
+    return [test for (test,) in history.rows("SELECT DISTINCT test FROM history ORDER BY test") if test]
+
+
+def card_days_in(
+    history: History, figure: str, newest_days: int, tests: Sequence[str] | None = None
+) -> tuple[list[CardDay], int]:
+    """Return every card's share of its model's median on the newest days, where at least three cards have one.
+
+    With it comes that one day in so many was looked at. figure: gbps or relative, which is a column; newest_days: up to
+    the last run's; tests: only these.
+    """
+    counted = history.rows(f"SELECT {_DAY}, count(*) FROM history WHERE {MOMENT} GROUP BY 1 ORDER BY 1")
+    if not counted:
+        return [], 1
+    kept = [(day, rows) for day, rows in counted if counted[-1][0] - day < timedelta(days=newest_days)]
+    every = max(1, -(-sum(rows for _, rows in kept) // ROWS_AT_MOST))
+    days = [day for day, _ in kept[::-1][::every]][::-1]  # the newest is one of them
+    given: list[object] = [datetime.combine(days[0], time.min), datetime.combine(days[-1], time.max)]
+    seen = "FROM history WHERE started_at BETWEEN $1 AND $2"
+    if every > 1:
+        # As literals, which are looked up while the files are read: other days' figures are not even unpacked.
+        seen += f" AND {_DAY} IN ({', '.join(f'DATE {quoted(day.isoformat())}' for day in days)})"
+    if tests is not None:
+        given.append(tests)
+        seen += f" AND test IN (SELECT unnest(${len(given)}::VARCHAR[]))"
+    sound = f"is_valid AND {figure} BETWEEN {SMALLEST} AND {LARGEST}"
+    history.rows(
+        f"CREATE TEMP TABLE figures AS SELECT {_ALIKE} AS alike, {_CARD} AS card, {figure} AS figure "
+        f"{seen} AND {sound}",
+        given,
+    )
+    history.rows("CREATE TEMP TABLE middles AS SELECT alike, median(figure) AS middle FROM figures GROUP BY alike")
+    shares = history.rows(
+        "SELECT card, median(figure / middle), count(*) FROM figures JOIN middles USING (alike) GROUP BY card"
+    )
+    return _enough_together(shares, _days_by_hash(history, seen, given, shares)), every
+
+
+def _days_by_hash(history: History, seen: str, given: Sequence[object], shares: Sequence[Row]) -> dict[int, Row]:
+    """Return what each hash of a card's day stands for: its day, commit, uncommitted, kind, device, serial and host."""
+    names = f"SELECT {_COLUMNS_OF_CARD}, {_NAMES_OF_CARD} {seen}"
+    one_test = history.rows(f"SELECT test {seen} LIMIT 1", given)
+    for test in one_test[0][:1] if one_test else ():
+        among = f"test = ${len(given) + 1}"
+        known = {row[0]: row[1:] for row in history.rows(f"{names} AND {among} GROUP BY {_CARD}", [*given, test])}
+        if all(card in known for card, _, _ in shares):
+            return known
+    return {row[0]: row[1:] for row in history.rows(f"{names} GROUP BY {_CARD}", given)}
+
+
+def _enough_together(shares: Sequence[Row], known: dict[int, Row]) -> list[CardDay]:
+    """Return the rows of those days and commits on which so many cards of the model were measured."""
+    together: dict[Row, set[str]] = {}
+    for *alike, serial, _ in known.values():
+        together.setdefault(tuple(alike), set()).add(serial)
+    days = []
+    for card, share, figures in shares:
+        *alike, serial, host = known[card]
+        if len(together[tuple(alike)]) >= FEWEST_DEVICES:
+            day, _, _, kind, device = alike
+            days.append(CardDay(kind, device, serial, host, day, share, figures))
+    return days
 
 
 def cards_of(days: Iterable[CardDay]) -> list[Card]:

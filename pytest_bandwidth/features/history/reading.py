@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import MISSING
-from pytest_bandwidth.features.history.bucket import mirrored
-from pytest_bandwidth.features.history.files import listing
+from pytest_bandwidth.features.history.place import Place, listing, mirrored
 from pytest_bandwidth.features.history.table import FORM
 from pytest_bandwidth.storage.atomic import real_path
 
@@ -48,8 +47,6 @@ _EXPECTED = "expected what --bandwidth-history writes"
 
 Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
-# Where a history lies: a folder, or a bucket.
-Place = Path | Address
 
 
 class History:

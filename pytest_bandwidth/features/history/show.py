@@ -11,7 +11,6 @@ from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import cards as of_cards
 from pytest_bandwidth.features.history.change_points import Search
-from pytest_bandwidth.features.history.queries import card_days_in, series_in, tests_in
 from pytest_bandwidth.features.history.reading import History, ask, known_runs
 from pytest_bandwidth.features.history.trend import (
     COMMIT_HEADINGS,
@@ -22,6 +21,7 @@ from pytest_bandwidth.features.history.trend import (
     bars,
     commit_rows,
     overview_row,
+    series_in,
     summary_of,
     trend_of,
     trend_plain,
@@ -89,8 +89,8 @@ def show_cards(options: argparse.Namespace, newest_days: int, search: Search) ->
         raise UsageError("--figure sectors: found counts, expected gbps or relative: every card moves the same sectors")
 
     def asked(history: History) -> tuple[list[of_cards.CardDay], int]:
-        tests = matching(tests_in(history), options.tests) if options.tests else None
-        return card_days_in(history, figure, newest_days, tests)
+        tests = matching(of_cards.tests_in(history), options.tests) if options.tests else None
+        return of_cards.card_days_in(history, figure, newest_days, tests)
 
     days, every = ask(options.path, asked)
     found = [c for c in of_cards.cards_of(days) if not options.device or options.device in (c.device, c.serial)]

@@ -1,4 +1,4 @@
-"""Follow one test on one kind of device over many runs: its figure, the levels between change points, its commits.
+"""Follow one test on devices of one model over many runs: its figure, the levels between change points, its commits.
 
 The terminal, the page and the JSON of `pytest-bandwidth history` take their words and figures from here.
 """
@@ -6,17 +6,21 @@ The terminal, the page and the JSON of `pytest-bandwidth history` take their wor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import groupby, pairwise, takewhile
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.domain.units import counted, digits, format_moment, format_percent
 from pytest_bandwidth.reports.summary import signed_percent
+from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.features.history.reading import History
 
 TrendFigure = Literal["relative", "gbps", "sectors"]
 # Counts are exact, and a device that is slow as a whole hardly moves kernel ÷ probe.
@@ -28,6 +32,19 @@ BARS_IN_OVERVIEW = 16
 _BARS = "▁▂▃▄▅▆▇█"
 # The whole height of the bars is at least this share of the figure: noise stays small.
 _LEAST_HEIGHT = 0.05
+SERIES_AT_MOST = 20_000
+# A file from elsewhere may hold any number. Python knows no other years.
+MOMENT = "started_at BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31'"
+# Null where a file from elsewhere holds no figure that can be.
+_GBPS, _RELATIVE = (
+    f"CASE WHEN {name} BETWEEN {SMALLEST} AND {LARGEST} THEN {name} END" for name in ("gbps", "relative")
+)
+# What counts for a test's level.
+_EVIDENCE = f"{MOMENT} AND is_valid AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
+_POINT = f'run_id, started_at, "commit", uncommitted, serial, status, figure, {_GBPS}, {_RELATIVE}, sectors'
+_NAMES = "test_name, kind_name, device_name"
+_SAME = "coalesce(test, '') AS test_name, coalesce(device_kind, '') AS kind_name, coalesce(device, '') AS device_name"
+_OF_DEVICE = "($1 IS NULL OR device = $1 OR serial = $1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +109,52 @@ class Trend(Series):
     @property
     def values(self) -> tuple[float, ...]:
         return tuple(value for point in self.points if (value := point.figure(self.figure)) is not None)
+
+
+def series_in(
+    history: History,
+    newest: int,
+    device: str | None = None,
+    chosen: Callable[[list[str]], Iterable[str]] = list,
+) -> list[Series]:
+    """Return the chosen tests on every model of device, with at most the `newest` runs of each, oldest first.
+
+    device: only of this model or serial. chosen: returns which of the tests, by name, are asked for.
+    """
+    # Where the newest runs begin is known first: ranking whole rows takes ten times as long, and files, which are of a
+    # time each, are skipped where none of them can be among these.
+    named = history.rows(
+        f"SELECT {_SAME}, {_since(newest)} FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} "
+        f"GROUP BY {_NAMES} ORDER BY {_NAMES} LIMIT {SERIES_AT_MOST}",
+        [device],
+    )
+    tests = set(chosen(sorted({test for test, *_ in named})))
+    wanted = {tuple(name): since for *name, since in named if name[0] in tests}
+    if not wanted:
+        return []
+    among = f"FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} AND coalesce(test, '') IN (SELECT unnest($2::VARCHAR[]))"
+    begins = f"SELECT {_SAME}, {_since(newest)} AS since {among}"
+    late = "AND started_at >= $3"
+    rows = history.rows(
+        f"SELECT seen.* FROM (SELECT {_SAME}, {_POINT} {among} {late}) AS seen "
+        f"JOIN ({begins} {late} GROUP BY {_NAMES}) USING ({_NAMES}) "
+        f"WHERE seen.started_at >= since ORDER BY {_NAMES}, started_at, run_id",
+        [device, sorted(tests), min(wanted.values())],
+    )
+    found = []
+    for (test, kind, model), group in groupby(rows, key=lambda row: row[:3]):
+        if (test, kind, model) not in wanted:
+            continue
+        points = []
+        for _, _, _, run_id, at, commit, uncommitted, serial, *rest in list(group)[-newest:]:
+            # The types are the table's own; any column may be null.
+            points.append(Point(run_id or "", at, commit, uncommitted is True, serial or "", *rest))
+        found.append(Series(test, kind, model, tuple(points)))
+    return found
+
+
+def _since(newest: int) -> str:
+    return f"list_min(max(started_at, {int(newest)}))"
 
 
 def trend_of(series: Series, figure: TrendFigure | None) -> Trend | None:

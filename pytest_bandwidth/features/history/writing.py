@@ -15,11 +15,19 @@ from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.features.history.bucket import Bucket, fetch_all, locked_copy
-from pytest_bandwidth.features.history.files import add, is_merged, listing, name_of_merged, sweep
+from pytest_bandwidth.features.history.place import (
+    Bucket,
+    Place,
+    add,
+    fetch_all,
+    is_merged,
+    listing,
+    locked_copy,
+    name_of_merged,
+    sweep,
+)
 from pytest_bandwidth.features.history.reading import (
     Moved,
-    Place,
     check_files,
     database,
     first_line,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from run_documents import GPU, outcome, run_of
 
-from pytest_bandwidth.features.history import queries as stored_cards
+from pytest_bandwidth.features.history import cards as of_cards
 from pytest_bandwidth.features.history import writing
 from pytest_bandwidth.features.history.cards import CardDay, cards_of, with_levels
 from pytest_bandwidth.features.history.writing import append
@@ -87,7 +87,7 @@ def test_json_has_each_cards_share_and_levels_of_chosen_days_tests_and_cards(com
 
 
 def test_of_more_figures_than_seconds_allow_the_days_are_thinned_and_that_is_said(command, folder, monkeypatch):
-    monkeypatch.setattr(stored_cards, "ROWS_AT_MOST", (DAYS * CARDS + 1) * TESTS // 3 + 1)
+    monkeypatch.setattr(of_cards, "ROWS_AT_MOST", (DAYS * CARDS + 1) * TESTS // 3 + 1)
     assert [s["first"][-2:] for s in by_card(command, folder)["GPU-1"]["stretches"]] == ["03", "06", "09", "12"]
     assert "; one day in 3 was looked at (" in command("history", folder, "--by", "gpu").out
 

@@ -13,9 +13,9 @@ from histories import appended, runs_in
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.features.history import bucket as bucket_module
-from pytest_bandwidth.features.history import files, writing
-from pytest_bandwidth.features.history.bucket import Bucket
+from pytest_bandwidth.features.history import place as place_module
+from pytest_bandwidth.features.history import writing
+from pytest_bandwidth.features.history.place import Bucket
 from pytest_bandwidth.features.history.reading import known_runs
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[bucket]'")
@@ -220,9 +220,9 @@ class TestErrors:
 
     def test_another_process_that_keeps_the_copy_is_waited_for_no_longer_than_so(self, address, monkeypatch):
         appended(address, "r1")
-        monkeypatch.setattr(bucket_module, "LOCK_SECONDS", 0.05)
+        monkeypatch.setattr(place_module, "LOCK_SECONDS", 0.05)
         with (
-            bucket_module.locked_copy(address, 0.0),
+            place_module.locked_copy(address, 0.0),
             pytest.raises(UsageError, match="another process has been fetching it"),
         ):
             known_runs(address)
@@ -268,10 +268,10 @@ class TestHostileNames:
         appended(faulty, "r2")
         FaultyStore.faults["get_file"] = pytest.fail
         with monkeypatch.context() as patch:
-            patch.setattr(files, "FILES_AT_MOST", 1)
+            patch.setattr(place_module, "FILES_AT_MOST", 1)
             with pytest.raises(UsageError, match="found 2 files, expected at most 1"):
                 runs_in(faulty)
-        monkeypatch.setattr(files, "BYTES_OF_FILE_AT_MOST", 100)
+        monkeypatch.setattr(place_module, "BYTES_OF_FILE_AT_MOST", 100)
         with pytest.raises(UsageError, match=r"/r\d\.parquet: larger than"):
             runs_in(faulty)
 
@@ -280,7 +280,7 @@ class TestHostileNames:
         before = (store / "r1.parquet").read_bytes()
         (store / "r2.parquet").mkdir()
         (store / "r3.parquet").symlink_to("/etc/passwd")
-        monkeypatch.setattr(files, "FILES_AT_MOST", 1)
+        monkeypatch.setattr(place_module, "FILES_AT_MOST", 1)
         appended(address, "r4")
         assert (store / "r4.parquet").is_file()
         for name in ("r1", "r2"):
@@ -343,7 +343,7 @@ class TestMerging:
 
     def test_nothing_is_merged_from_a_copy_in_use_nor_with_a_bad_file(self, address, store):
         self.fill(address, range(3))
-        with bucket_module.locked_copy(address, 0.0):
+        with place_module.locked_copy(address, 0.0):
             appended(address, "r03")
         assert len(names_in(store)) == 4
         (store / "bad.parquet").write_bytes(b"x")

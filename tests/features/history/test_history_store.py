@@ -16,9 +16,9 @@ from run_documents import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import reading, writing
-from pytest_bandwidth.features.history.queries import series_in
 from pytest_bandwidth.features.history.reading import ask
 from pytest_bandwidth.features.history.table import COLUMNS
+from pytest_bandwidth.features.history.trend import series_in
 from pytest_bandwidth.features.history.writing import append
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
