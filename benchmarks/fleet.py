@@ -56,9 +56,8 @@ def _varied(row: Any, factor: float, samples: int, random_: random.Random) -> An
 
 def merge(folder: Path) -> None:
     """Merge the folder's documents as the command does; print seconds, memory and sizes."""
-    from pytest_bandwidth.features.fleet.cards import Card, Returned
+    from pytest_bandwidth.features.fleet.cards import Card, Returned, read_result
     from pytest_bandwidth.features.fleet.overview import fleet_document, render_fleet
-    from pytest_bandwidth.features.fleet.returned import read_result
     from pytest_bandwidth.outcomes.devices import unlike_others
     from pytest_bandwidth.reports.documents import render_json
     from pytest_bandwidth.session.publishing.gathered import names_of

@@ -58,6 +58,6 @@ def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dic
 @hookimpl
 def pytest_bandwidth_columns() -> list[Column]:
     """Add the figures and facts of a result that it brings."""
-    from pytest_bandwidth.features.counters.columns import COLUMNS
+    from pytest_bandwidth.features.counters.dram_traffic import COLUMNS
 
     return list(COLUMNS)

@@ -1,4 +1,4 @@
-"""Hold what hardware counters saw a workload move between DRAM and the last cache, in one run with cold caches."""
+"""Hold what hardware counters saw a workload move between DRAM and the last cache, with cold caches; and show it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from dataclasses import asdict, dataclass
 
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.units import counted, format_bytes, format_gbps
+from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports.columns import Column, SmallTable
+from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.reports.values import mapping, mappings, number, text, whole
 
 KERNELS_LISTED = 20
+_VERBS = ("read", "written")
 # In a measurement's `detail`.
 DRAM = "dram"
 # Findings of these codes tell that DRAM moved other bytes than were declared; more than it may, where the test fails
@@ -87,3 +93,84 @@ def summed(
         seconds,
         *(None if count is None else round(count) for count in l2_sectors),
     )
+
+
+# ---- shown out of a result's `detail` --------------------------------------------------------------------------------
+
+
+def _bytes(outcome: Outcome) -> tuple[int, int] | None:
+    """Return the bytes read and written; None where they were not counted."""
+    dram = mapping(outcome.detail, DRAM)
+    read, written = whole(dram.get("bytes_read")), whole(dram.get("bytes_written"))
+    return None if read is None or written is None else (read, written)
+
+
+def _moved(outcome: Outcome) -> float | None:
+    found = _bytes(outcome)
+    return None if found is None else float(sum(found))
+
+
+def _in_short(outcome: Outcome) -> str | None:
+    moved, ratio = _moved(outcome), number(mapping(outcome.detail, DRAM), "ratio")
+    if moved is None:
+        return None
+    return format_bytes(moved) if ratio is None else f"{format_bytes(moved)} ({ratio:.2f}×)"
+
+
+def _in_full(outcome: Outcome) -> str | None:
+    """Write what DRAM moved, and L2's sectors where they were counted.
+
+    ``read 268 MB, wrote 134 MB: 1.00× of the declared, 1850 GB/s, L2 sectors 8,388,608 read, 4,194,304 written (1
+    kernel, ncu)``
+    """
+    found, dram = _bytes(outcome), mapping(outcome.detail, DRAM)
+    if found is None:
+        return None
+    ratio, gbps = number(dram, "ratio"), number(dram, "gbps")
+    told = [f"{ratio:.2f}× of the declared"] if ratio is not None else []
+    told += [format_gbps(gbps)] if gbps is not None else []
+    sectors = [(number(dram, f"l2_sectors_{verb}"), verb) for verb in _VERBS]
+    l2 = ", ".join(f"{count:,.0f} {verb}" for count, verb in sectors if count is not None)
+    told += [f"L2 sectors {l2}"] if l2 else []
+    kernels = counted(int(number(dram, "kernel_count") or 0), "kernel")
+    moved = f"read {format_bytes(found[0])}, wrote {format_bytes(found[1])}"
+    return f"{moved}: {', '.join(told)} ({kernels}, {text(dram, 'counted_by')})"
+
+
+def _kernels(outcome: Outcome) -> SmallTable | None:
+    """List several kernels, each with its bytes."""
+    found = mappings(mapping(outcome.detail, DRAM), "kernels")[:KERNELS_LISTED]
+    rows = [
+        (one_line(text(kernel, "name"), 60), *(format_bytes(number(kernel, f"bytes_{verb}") or 0) for verb in _VERBS))
+        for kernel in found
+    ]
+    return SmallTable("DRAM, by kernel", ("kernel", *_VERBS), rows) if len(rows) > 1 else None
+
+
+def _data(key: str, name: str) -> Column:
+    def value(outcome: Outcome) -> int | float | None:
+        found = mapping(outcome.detail, DRAM)
+        known = whole(found.get(name))
+        return number(found, name) if known is None else known
+
+    return Column(key, key, value, outputs=("csv",))
+
+
+COLUMNS = (
+    _data("dram_read", "bytes_read"),
+    _data("dram_written", "bytes_written"),
+    _data("dram_ratio", "ratio"),
+    _data("dram_gb_s", "gbps"),
+    _data("l2_sectors_read", "l2_sectors_read"),
+    _data("l2_sectors_written", "l2_sectors_written"),
+    Column(
+        "dram",
+        "DRAM",
+        _in_short,
+        hint="bytes that DRAM moved, by hardware counters, and ÷ the declared",
+        outputs=("html",),
+        sort=_moved,
+    ),
+    Column("dram_in_full", "DRAM", _in_full, outputs=("details", "notes")),
+    Column("dram_kernels", "DRAM, by kernel", _kernels, outputs=("details",)),
+)

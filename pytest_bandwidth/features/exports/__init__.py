@@ -1,4 +1,4 @@
-"""Render saved runs for the trackers that teams have, a module for each form, and a run for code scanning."""
+"""Render saved runs for the trackers that teams have, and a run for code scanning."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def pytest_bandwidth_formats() -> list[Format]:
     from pytest_bandwidth.hooks import Format
 
     begins = rf'\s*\{{\s*"\$schema": "{re.escape(SARIF_SCHEMA)}"'
-    render = later("features.exports.sarif:render_sarif")
+    render = later("features.exports.forms:render_sarif")
     return [Format("sarif", render, begins, "bandwidth_sarif", further_endings=(".json",))]

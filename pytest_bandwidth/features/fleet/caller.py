@@ -21,10 +21,19 @@ from pytest_bandwidth.baseline.locate import files_in, is_folder
 from pytest_bandwidth.baseline.runs import path_of
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.features.fleet.cards import Card, CardNow, CardRow, Lost, Returned, Task
+from pytest_bandwidth.features.fleet.cards import (
+    Card,
+    CardNow,
+    CardRow,
+    Lost,
+    Returned,
+    Task,
+    interrupted,
+    read_result,
+    refused,
+)
 from pytest_bandwidth.features.fleet.cluster import Cluster, Schedule
 from pytest_bandwidth.features.fleet.overview import LiveTable, fleet_document, progress, table
-from pytest_bandwidth.features.fleet.returned import interrupted, read_result, refused
 from pytest_bandwidth.measuring.progress import watched_terminal, write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.options.reading import settings_of

@@ -1,10 +1,37 @@
-"""Hold what the fleet's modules hand to one another: a card, what it shall run, what became of that."""
+"""Hold what the fleet's modules hand to one another: a card, what it shall run, and what became of that.
+
+What a card's node sent is read here: a saved run, or why there is none. Nothing of it is believed before it is checked.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+import pytest
+
+from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.code.stored_kernel import cubin_of_text
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import escaped
+from pytest_bandwidth.domain.units import counted, format_bytes, format_seconds
+from pytest_bandwidth.judging.limits import MarkerOptions
+from pytest_bandwidth.options.reading import read_marker
+from pytest_bandwidth.outcomes.outcome import Outcome, Plain
+from pytest_bandwidth.reports.summary import by_attention
+from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
+from pytest_bandwidth.storage.saved_run import checked, parsed
+from pytest_bandwidth.storage.schema_check import check_plain
+
+LONGEST_REASON, LONGEST_LINE, LONGEST_NAME = 400, 300, 200
+# A document of a thousand tests; a disk with less is worth naming where nothing came back.
+LITTLE_SPACE_BYTES = 4 * 2**20
+_TESTS_FAILED, _NO_TESTS = 1, 5
+_ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +125,139 @@ class CardRow:
     statuses: Mapping[str, int] = field(default_factory=dict)
     gbps: Mapping[str, float] = field(default_factory=dict)
     ray_processors: float | None = None
+
+
+# ---- what a card's node sent -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """Hold what an update needs beyond the document: further whole runs; by key, markers and code to keep."""
+
+    further: list[list[Plain]] = field(default_factory=list)
+    asked: Mapping[str, MarkerOptions] = field(default_factory=dict)
+    code: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_result(
+    card: Card, outcome: Returned | Lost, attempts: int, seconds: float, timeout_seconds: float
+) -> tuple[CardRow, DeviceResults | None]:
+    """Return a card's row, and its device's results; None for a card that did not report.
+
+    outcome: of the last of so many attempts; seconds: of all of them; timeout_seconds: of pytest.
+    """
+
+    def missing(reason: str) -> tuple[CardRow, None]:
+        text = one_line(reason, LONGEST_REASON)
+        return CardRow(card, "missing", seconds, attempts, text, _lines(outcome)), None
+
+    if isinstance(outcome, Lost):
+        return missing(outcome.reason)
+    if outcome.document is None or outcome.status not in _ENDS_WITH_RESULTS:
+        return missing(_why_nothing(outcome, timeout_seconds))
+    try:
+        document, outcomes = checked(parsed(outcome.document, "its document"), "its document")
+        for name in ("name", "serial"):
+            if (length := len(document["device"][name])) > LONGEST_NAME:
+                raise UsageError(f"its device's {name} has {length} characters, expected {LONGEST_NAME} at most")
+        evidence = _evidence(outcome.evidence, document)
+    except UsageError as error:
+        return missing(f"refused: {error}")
+    results = DeviceResults(
+        document["device"],
+        tuple(_row(outcome, evidence) for outcome in outcomes),
+        further=evidence.further,
+        findings=document.get("findings") or (),
+        environment=document.get("environment") or {},
+    )
+    row = CardRow(
+        card,
+        "measured" if outcome.status == 0 else "failed",
+        outcome.seconds,
+        attempts,
+        "" if outcome.status == 0 else _failed(outcomes),
+        _lines(outcome) if outcome.status else (),
+        document["device"],
+        dict(Counter(o.status for o in outcomes)),
+        {o.key: o.gbps for o in outcomes if o.gbps and o.is_valid},
+        outcome.ray_processors,
+    )
+    return row, results
+
+
+def interrupted(card: Card) -> CardRow:
+    """Return the row of a card that had not ended when a person ended the run."""
+    return CardRow(card, "missing", 0.0, 1, "the run was interrupted")
+
+
+def refused(row: CardRow, reason: str) -> CardRow:
+    """Return the row of a card whose results were read and do not count."""
+    return CardRow(row.card, "missing", row.seconds, row.attempts, reason, row.tail, row.device)
+
+
+def _lines(returned: Returned | Lost) -> tuple[str, ...]:
+    return tuple(escaped(str(line)[:LONGEST_LINE]) for line in returned.tail)
+
+
+def _why_nothing(returned: Returned, timeout_seconds: float) -> str:
+    if returned.status is None:
+        return f"pytest did not end in {format_seconds(timeout_seconds)}, and was ended"
+    if returned.document_bytes and returned.document is None:
+        return f"refused: its document has {format_bytes(returned.document_bytes)}, expected a saved run"
+    if returned.plugin == "":
+        return f"{returned.python} finds no pytest-bandwidth: install it there, or name an interpreter with --python"
+    if returned.status in (0, _NO_TESTS):
+        return "no bandwidth test ran"
+    how = f"exit status {returned.status}" if returned.status >= 0 else f"signal {-returned.status}"
+    said = "" if returned.document is not None else " and measured nothing"
+    free = returned.free_bytes
+    disk = f"; its node's disk has {format_bytes(free)} left" if free is not None and free < LITTLE_SPACE_BYTES else ""
+    # What pytest's arguments were refused for, its output says.
+    is_usage = returned.status == pytest.ExitCode.USAGE_ERROR
+    errors = [line.removeprefix("ERROR: ") for line in returned.tail if is_usage and line.startswith("ERROR: ")]
+    refusal = f": {escaped(errors[-1])}" if errors else ""
+    return f"pytest ended with {how}{said}{disk}{refusal}"
+
+
+def _failed(outcomes: list[Outcome]) -> str:
+    """Name what failed, the worst first, as far as the document says."""
+    messages = [outcome.short_name for outcome in by_attention(outcomes, strict=False) if outcome.message]
+    if not messages:
+        return "tests failed"
+    others = len(messages) - 1
+    return f"{messages[0]} failed" + (f", and {counted(others, 'other')}" if others else "")
+
+
+def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
+    """Read what an update needs; nothing where none was sent. Raises UsageError."""
+    if data is None:
+        return _Evidence()
+    content = parsed(data, "its evidence")
+    if not isinstance(content, dict) or not isinstance(content.get("further"), list):
+        raise UsageError("its evidence: found no further runs, expected a list of them")
+    check_plain(content)
+    further = []
+    for rows in content["further"]:
+        _, outcomes = checked({**document, "results": rows}, "its further runs")
+        further.append([outcome.to_plain() for outcome in outcomes])
+    asked, code = content.get("asked"), content.get("code")
+    if not isinstance(asked, dict) or not isinstance(code, dict):
+        raise UsageError("its evidence: found no markers or no code, expected a mapping of each")
+    markers = {}
+    for key, marker in asked.items():
+        # Without the arguments that a newer plugin may have added.
+        given = marker if isinstance(marker, dict) else {}
+        named = {f.name: given[f.name] for f in fields(MarkerOptions) if given.get(f.name) is not None}
+        markers[key] = read_marker([pytest.mark.bandwidth(**named).mark])
+    return _Evidence(further, markers, code)
+
+
+def _row(outcome: Outcome, evidence: _Evidence) -> Row:
+    """Return the outcome with the code to keep, without what is not what the outcome says."""
+    asked, code = evidence.asked.get(outcome.key, MarkerOptions()), evidence.code.get(outcome.key)
+    given = code if isinstance(code, dict) else {}
+    ptx, files, known = given.get("ptx"), given.get("files"), outcome.code_identity
+    is_ptx = isinstance(ptx, str) and ptx_digest(ptx) == known.get("ptx")
+    is_list = isinstance(files, str) and digest(files) == known.get("function")
+    cubin = cubin_of_text(given.get("cubin")) if is_ptx else None
+    return Row(outcome, asked, ptx if is_ptx else None, cubin, files if is_list else None)

@@ -11,7 +11,7 @@ import run_documents
 from hostile import hostile_document
 from repositories import git
 
-from pytest_bandwidth.features.exports.sarif import render_sarif
+from pytest_bandwidth.features.exports.forms import render_sarif
 from pytest_bandwidth.outcomes.run_findings import hidden_finding, unjudged_finding
 
 

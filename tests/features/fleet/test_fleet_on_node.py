@@ -18,9 +18,8 @@ from full_disks import file_size_limit
 from test_fleet_results import CARD
 
 from pytest_bandwidth.devices.host import ActivityWatch, shares_between
-from pytest_bandwidth.features.fleet.cards import Returned, Task
+from pytest_bandwidth.features.fleet.cards import Returned, Task, read_result
 from pytest_bandwidth.features.fleet.on_node import Runner, _ray_seconds, ray_processors
-from pytest_bandwidth.features.fleet.returned import read_result
 
 pytestmark = pytest.mark.processes
 

@@ -9,9 +9,8 @@ import pytest
 
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.code.stored_kernel import text_of_cubin
-from pytest_bandwidth.features.fleet.cards import Card, Lost, Returned
+from pytest_bandwidth.features.fleet.cards import Card, Lost, Returned, interrupted, read_result
 from pytest_bandwidth.features.fleet.overview import fleet_document, table
-from pytest_bandwidth.features.fleet.returned import interrupted, read_result
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.documents import document, render_json
