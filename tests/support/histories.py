@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from run_documents import outcome, run_of
 from pytest_bandwidth.features.history.page import render_history
 from pytest_bandwidth.features.history.place import Place
 from pytest_bandwidth.features.history.reading import ask
-from pytest_bandwidth.features.history.trend import Point, Trend, with_levels
+from pytest_bandwidth.features.history.trend import Point, Trend, levels_of
 from pytest_bandwidth.features.history.writing import append
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -38,7 +39,8 @@ def point(number: int, **changes) -> Point:
 
 def trend(count: int = 20, starts=(10,), test="tests/t.py::test_copy", device="Imaginary GPU", **changes) -> Trend:
     points = tuple(point(i, **changes) for i in range(count))
-    return with_levels(Trend(test, "cuda", device, points, "relative"), [s for s in starts if s < count])
+    known = Trend(test, "cuda", device, points, "relative")
+    return replace(known, levels=levels_of(known.values, [s for s in starts if s < count]))
 
 
 def page_of(trends: list[Trend]) -> str:

@@ -11,15 +11,16 @@ What the hashes stand for is looked up among the rows of one test, which nearly 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from itertools import groupby
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.units import counted, format_percent
 from pytest_bandwidth.features.history.reading import History, Row, quoted
-from pytest_bandwidth.features.history.trend import BARS_IN_OVERVIEW, MOMENT, Level, bars, level_plain, levels_of
+from pytest_bandwidth.features.history.trend import BARS_IN_OVERVIEW, MOMENT, Level, bars, level_plain
 from pytest_bandwidth.outcomes.devices import FEWEST_DEVICES
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import one_line
@@ -69,7 +70,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Hold a card's stretches, the oldest first; and the levels of its share, none before `with_levels`.
+    """Hold a card's stretches, the oldest first; and the levels of its share, once they are known.
 
     host: where it was last; days: on how many it was measured.
     """
@@ -171,13 +172,9 @@ def _enough_together(shares: Sequence[Row], known: dict[int, Row]) -> list[CardD
 
 def cards_of(days: Iterable[CardDay]) -> list[Card]:
     """Return every card's days, in stretches where there are many, by model and serial."""
-
-    def card(one: CardDay) -> tuple[str, str, str]:
-        return one.device_kind, one.device, one.serial
-
     cards = []
-    ordered = sorted(days, key=lambda one: (*card(one), one.day))
-    for names, group in groupby(ordered, key=card):
+    ordered = sorted(days, key=attrgetter("device_kind", "device", "serial", "day"))
+    for names, group in groupby(ordered, key=attrgetter("device_kind", "device", "serial")):
         by_day = [list(of_day) for _, of_day in groupby(group, key=lambda row: row.day)]
         long = -(-len(by_day) // POINTS_AT_MOST)
         stretches = []
@@ -187,11 +184,6 @@ def cards_of(days: Iterable[CardDay]) -> list[Card]:
             stretches.append(Stretch(part[0].day, part[-1].day, share, figures))
         cards.append(Card(*names, by_day[-1][-1].host, len(by_day), tuple(stretches)))
     return cards
-
-
-def with_levels(card: Card, starts: Sequence[int]) -> Card:
-    """Return it with levels, from the places among its stretches where new ones start (rising, without 0)."""
-    return replace(card, levels=levels_of(card.values, starts))
 
 
 def drift_lines(cards: Sequence[Card], every: int) -> list[str]:

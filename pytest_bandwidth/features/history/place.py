@@ -1,6 +1,6 @@
 """Keep a history where it lies: in a folder, whose files are listed and added whole; or in a bucket.
 
-A run is one file, named by its id, and is never changed. Many are merged into one now and then: `writing.merge`.
+A run is one file, named by its id, and is never changed. Many are merged into one now and then (writing.py).
 
 A bucket is reached by fsspec, which finds what knows the address. Credentials are those of the user's environment, as
 always with fsspec. The content comes from elsewhere: only names of a history's files are taken, and each is joined to
@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -160,8 +160,6 @@ ADDRESS_NAME = ".address"
 # Another process that fetches years of a fleet's runs is waited for so long.
 LOCK_SECONDS = 600.0
 
-Result = TypeVar("Result")
-
 
 class Bucket:
     """Reach one address. Whatever goes wrong is a UsageError, one line that names the address without its secrets.
@@ -274,7 +272,7 @@ class Bucket:
                 found[name] = entry
         return found
 
-    def _each(self, call: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
+    def _each(self, call: Callable[[str], object], names: Iterable[str]) -> list[object]:
         pool = ThreadPoolExecutor(REQUESTS_AT_ONCE if getattr(self._files, "async_impl", False) else 1)
         try:
             return list(pool.map(call, names))
@@ -291,13 +289,11 @@ class Bucket:
                 warnings.simplefilter("ignore")
                 yield
         except Exception as error:
-            raise UsageError(self._line(what, error)) from error
-
-    def _line(self, what: str, error: Exception) -> str:
-        text = " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, TimeoutError):
-            text = f"no answer in time ({text})"
-        return f"{self}: {what}: {self.address.without_secrets(text)[:_LONGEST_ERROR]}"
+            text = " ".join(str(error).split()) or type(error).__name__
+            if isinstance(error, TimeoutError):
+                text = f"no answer in time ({text})"
+            said = self.address.without_secrets(text)[:_LONGEST_ERROR]
+            raise UsageError(f"{self}: {what}: {said}") from error
 
 
 @contextmanager

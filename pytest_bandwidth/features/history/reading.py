@@ -58,7 +58,8 @@ class History:
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
         """Return the rows that one of the project's own questions finds. Raises UsageError that names a bad file."""
-        return self._asked(query, values, "the history")[1]
+        with named_in_errors(self._connection, self._files, "the history"):
+            return self._connection.execute(query, list(values)).fetchall()
 
     def answer(self, query: str) -> tuple[list[str], list[Row]]:
         """Return the columns' names, and the rows, of a user's question.
@@ -75,7 +76,7 @@ class History:
             raise UsageError(f"--sql: found {query[:80]!r}, expected one SELECT")
         try:
             with memory_bounded():
-                found = within(self._connection, ANSWER_SECONDS, lambda: self._asked(query, (), "--sql", ANSWER_ROWS))
+                found = within(self._connection, ANSWER_SECONDS, lambda: self._bounded(query))
         except UsageError as error:
             said = str(error)
             raise UsageError(said if said.startswith("--sql: ") else f"--sql: {said}") from None
@@ -83,22 +84,18 @@ class History:
             raise UsageError(f"--sql: found no answer in {ANSWER_SECONDS:g} s, expected one: ask for less")
         return found
 
-    def _asked(
-        self, query: str, values: Sequence[object], where: str, at_most: int | None = None
-    ) -> tuple[list[str], list[Row]]:
-        with named_in_errors(self._connection, self._files, where):
-            result = self._connection.execute(query, list(values))
+    def _bounded(self, query: str) -> tuple[list[str], list[Row]]:
+        with named_in_errors(self._connection, self._files, "--sql"):
+            result = self._connection.execute(query)
             names = [str(column[0]) for column in result.description or ()]
-            if at_most is None:
-                return names, result.fetchall()
             rows: list[Row] = []
             characters = 0
             while some := result.fetchmany(_ROWS_AT_ONCE):
                 rows += some
                 characters += sum(len(value) for row in some for value in row if isinstance(value, str | bytes | list))
                 # No person reads more.
-                if len(rows) > at_most:
-                    raise UsageError(f"found more than {at_most:,} rows, expected no more: add a LIMIT or GROUP BY")
+                if len(rows) > ANSWER_ROWS:
+                    raise UsageError(f"found more than {ANSWER_ROWS:,} rows, expected no more: add a LIMIT or GROUP BY")
                 if characters > ANSWER_CHARACTERS:
                     most = ANSWER_CHARACTERS // 2**20
                     raise UsageError(f"found more than {most} MiB of text, expected no more: ask for less")
@@ -257,7 +254,7 @@ def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
             f"SELECT *, row_number() OVER () AS file_row FROM parquet_schema({named})) "
             "WHERE duckdb_type IS NOT NULL GROUP BY file_name ORDER BY file_name"
         ).fetchall()
-        counted = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({named})").fetchone()
+        ((rows,),) = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({named})").fetchall()
     for name, names, types in heads:
         found = tuple(zip(names, types, strict=True))
         if found == FORM:
@@ -268,8 +265,8 @@ def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
                 said = f"a column {have[0][:40]!r} of type {have[1][:40]} in place of {want[0]!r} of type {want[1]}"
                 break
         raise UsageError(f"{name}: found {said}, {_EXPECTED}")
-    if counted is not None and counted[0] > ROWS_AT_MOST:
-        raise UsageError(f"{files[0].parent}: found {counted[0]} rows, expected at most {ROWS_AT_MOST}")
+    if rows > ROWS_AT_MOST:
+        raise UsageError(f"{files[0].parent}: found {rows} rows, expected at most {ROWS_AT_MOST}")
 
 
 def rows_of(files: Sequence[Path]) -> str:
@@ -298,8 +295,6 @@ def _check_values(connection: DuckDBPyConnection, files: Sequence[Path]) -> None
     import duckdb
 
     for file in files:
-        if not file.exists():
-            raise Moved
         try:
             connection.execute(
                 f"SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet({files_literal([file])})"

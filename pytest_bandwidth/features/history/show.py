@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from dataclasses import replace
 
 from pytest_bandwidth.cli.baseline_files import matching
 from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
@@ -16,16 +17,15 @@ from pytest_bandwidth.features.history.trend import (
     COMMIT_HEADINGS,
     FIGURE_WORDS,
     OVERVIEW_HEADINGS,
-    Series,
     Trend,
     bars,
     commit_rows,
+    levels_of,
     overview_row,
     series_in,
     summary_of,
     trend_of,
     trend_plain,
-    with_levels,
 )
 from pytest_bandwidth.features.history.writing import append
 from pytest_bandwidth.reports.tables import aligned
@@ -39,18 +39,18 @@ BARS_WIDE = 100
 def show(options: argparse.Namespace, newest: int, search: Search) -> int:
     """Return trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
 
-    def asked(history: History) -> list[Series]:
-        return series_in(history, newest, options.device, lambda tests: matching(tests, options.tests))
+    def chosen(tests: list[str]) -> list[str]:
+        return matching(tests, options.tests)
 
-    series = ask(options.path, asked)
+    series = ask(options.path, lambda history: series_in(history, newest, options.device, chosen))
     measured = [trend for one in series if (trend := trend_of(one, options.figure)) is not None]
     if not measured:
         among = f" of {options.device!r}" if options.device else ""
         raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
 
     def changed() -> list[Trend]:
-        starts = search([(one.values, one.figure == "sectors") for one in measured])
-        return [with_levels(one, places) for one, places in zip(measured, starts, strict=True)]
+        found = search([(one.values, one.figure == "sectors") for one in measured])
+        return [replace(one, levels=levels_of(one.values, starts)) for one, starts in zip(measured, found, strict=True)]
 
     if options.output is not None:
         from pytest_bandwidth.features.history.page import render_history
@@ -100,10 +100,9 @@ def show_cards(options: argparse.Namespace, newest_days: int, search: Search) ->
             f"{options.path}: found no cards{among}, expected a day on which three of one model were measured"
         )
     starts = search([(card.values, False) for card in found])
+    cards = [replace(card, levels=levels_of(card.values, places)) for card, places in zip(found, starts, strict=True)]
     # Those that drift first, then by how far each lies from its model's median.
-    cards = sorted(
-        map(of_cards.with_levels, found, starts), key=lambda one: (not one.drifts, -abs(one.levels[-1].value - 1))
-    )
+    cards.sort(key=lambda one: (not one.drifts, -abs(one.levels[-1].value - 1)))
     if options.output is not None:
         write_output(options.output, of_cards.render_cards(cards, every), HTML)
     elif options.json:

@@ -1,10 +1,10 @@
-"""Declare the columns of the history's table, and turn a run's document into rows, one a measurement."""
+"""Declare the columns of the history's table, and take their values out of a run's document."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from pytest_bandwidth.storage.schema_check import LARGEST_COUNT
 TEXT_AT_MOST = 20_000
 # A run's id is its file's name.
 _RUN_ID = re.compile(r"(?!merged-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
 
 Document = Mapping[str, Any]
 Value = Callable[[Document, Outcome], object]
@@ -38,17 +37,21 @@ class Column:
     value: Value | None = None
 
     def of(self, document: Document, outcome: Outcome) -> object:
-        """Return a row's value, as far as the column can hold it."""
+        """Return a row's value where the column can hold it, else None: a gap beats no history."""
         value = getattr(outcome, self.name) if self.value is None else self.value(document, outcome)
-        return _kept(value, self.type)
+        if self.type == "VARCHAR":
+            if not isinstance(value, str):
+                return None
+            return value[:TEXT_AT_MOST].encode("utf-8", "backslashreplace").decode()
+        if self.type == "DOUBLE":
+            return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+        if self.type == "BIGINT":
+            return value if isinstance(value, int) and abs(value) <= LARGEST_COUNT else None
+        return value if self.type != "BOOLEAN" or isinstance(value, bool) else None
 
 
-def _told(name: str, kind: type) -> Value:
-    def value(run: Document, _: Outcome) -> object:
-        found = run["environment"].get(name)
-        return found if isinstance(found, kind) else None
-
-    return value
+def _told(name: str) -> Value:
+    return lambda run, _: run["environment"].get(name)
 
 
 def _device(name: str) -> Value:
@@ -72,7 +75,8 @@ def _moment(run: Document, _: Outcome) -> str:
 
 
 def _sectors(_: Document, row: Outcome) -> int | None:
-    found = [row.counts[name] for name in _SECTORS if name in row.counts]
+    names = ("load_sectors", "store_sectors", "atomic_sectors")
+    found = [row.counts[name] for name in names if name in row.counts]
     return sum(found) if found else None
 
 
@@ -83,11 +87,11 @@ def _code(_: Document, row: Outcome) -> str | None:
 COLUMNS = (
     Column("run_id", "VARCHAR", "the run; sorts by time", lambda run, _: run_id_of(run)),
     Column("started_at", "TIMESTAMP", "when the run started, UTC", _moment),
-    Column("commit", "VARCHAR", "the tests' commit, its full hash", _told("commit", str)),
-    Column("uncommitted", "BOOLEAN", "whether what ran may be other than it holds", _told("uncommitted_changes", bool)),
-    Column("host", "VARCHAR", "the machine's name", _told("host", str)),
-    Column("ci", "BOOLEAN", "whether CI said that it ran", _told("ci", bool)),
-    Column("plugin", "VARCHAR", "version of pytest-bandwidth", _told("plugin", str)),
+    Column("commit", "VARCHAR", "the tests' commit, its full hash", _told("commit")),
+    Column("uncommitted", "BOOLEAN", "whether what ran may be other than it holds", _told("uncommitted_changes")),
+    Column("host", "VARCHAR", "the machine's name", _told("host")),
+    Column("ci", "BOOLEAN", "whether CI said that it ran", _told("ci")),
+    Column("plugin", "VARCHAR", "version of pytest-bandwidth", _told("plugin")),
     Column("device_kind", "VARCHAR", "cuda, cpu or traffic", _device("kind")),
     Column("device", "VARCHAR", "the device's model", _device("name")),
     Column("serial", "VARCHAR", "of the card or host: distinguishes two of one model", _device("serial")),
@@ -115,14 +119,12 @@ COLUMNS = (
     Column("temperature_c", "DOUBLE", "after the samples", _after("temperature_c")),
     Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", _dram("bytes_read")),
     Column("dram_written", "BIGINT", "bytes that DRAM wrote, by hardware counters", _dram("bytes_written")),
-    *(
-        Column(
-            f"l2_sectors_{verb}",
-            "BIGINT",
-            f"32-byte sectors {what} L2, by hardware counters",
-            _dram(f"l2_sectors_{verb}"),
-        )
-        for verb, what in (("read", "read of"), ("written", "written to"))
+    Column("l2_sectors_read", "BIGINT", "32-byte sectors read of L2, by hardware counters", _dram("l2_sectors_read")),
+    Column(
+        "l2_sectors_written",
+        "BIGINT",
+        "32-byte sectors written to L2, by hardware counters",
+        _dram("l2_sectors_written"),
     ),
     Column("code", "VARCHAR", "hash of what ran and how it was launched, null where unknown", _code),
 )
@@ -135,24 +137,3 @@ def run_id_of(document: Document) -> str:
     if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
         raise UsageError(f"run_id is {shown(run_id)}, expected letters, digits, dots and dashes, at most 100")
     return run_id
-
-
-def columns_of(document: Document, outcomes: Sequence[Outcome]) -> list[list[object]]:
-    """Return the run's values, a list for each of COLUMNS. Raises UsageError for a run that makes no row.
-
-    document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results.
-    """
-    return [[column.of(document, one) for one in outcomes] for column in COLUMNS]
-
-
-def _kept(value: object, type_: str) -> object:
-    """Return the value where a column of that type can hold it, else None: a gap beats no history."""
-    if value is None:
-        return None
-    if type_ == "VARCHAR":
-        return str(value)[:TEXT_AT_MOST].encode("utf-8", "backslashreplace").decode()
-    if type_ == "DOUBLE":
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-    if type_ == "BIGINT":
-        return value if isinstance(value, int) and abs(value) <= LARGEST_COUNT else None
-    return value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import groupby, pairwise, takewhile
 from statistics import median
@@ -101,7 +101,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Trend(Series):
-    """Hold those runs of a series that have a figure, at least one; and its levels, none before `with_levels`."""
+    """Hold those runs of a series that have a figure, at least one; and its levels, once they are known."""
 
     figure: TrendFigure
     levels: tuple[Level, ...] = ()
@@ -171,13 +171,8 @@ def trend_of(series: Series, figure: TrendFigure | None) -> Trend | None:
     return None
 
 
-def with_levels(trend: Trend, starts: Sequence[int]) -> Trend:
-    """Return it with the levels from the places where new ones start (rising, each within the points, without 0)."""
-    return replace(trend, levels=levels_of(trend.values, starts))
-
-
 def levels_of(values: Sequence[float], starts: Sequence[int]) -> tuple[Level, ...]:
-    """Return the levels of values from the places where new ones start, as for `with_levels`."""
+    """Return the levels of values from the places where new ones start (rising, each within the values, without 0)."""
     levels: list[Level] = []
     for start, stop in zip((0, *starts), (*starts, len(values)), strict=True):
         value = median(values[start:stop])

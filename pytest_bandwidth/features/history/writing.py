@@ -35,7 +35,7 @@ from pytest_bandwidth.features.history.reading import (
     rows_of,
     runs_in,
 )
-from pytest_bandwidth.features.history.table import COLUMNS, columns_of, run_id_of
+from pytest_bandwidth.features.history.table import COLUMNS, run_id_of
 from pytest_bandwidth.options.options import places_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.session.publishing.run_files import check_writable
@@ -91,7 +91,8 @@ def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome
     Raises UsageError for a run that has a file there already or that no row can be made of, and for whatever a bucket
     refuses; OSError. Merged files are not searched for the run: a new one's id is new.
     """
-    values, name = columns_of(document, outcomes), f"{run_id_of(document)}.parquet"
+    values = [[column.of(document, one) for one in outcomes] for column in COLUMNS]
+    name = f"{run_id_of(document)}.parquet"
 
     def fill(file: Path) -> None:
         lists = ", ".join(f'unnest(${i}::{column.type}[]) AS "{column.name}"' for i, column in enumerate(COLUMNS, 1))
@@ -138,15 +139,12 @@ def merge_where_due(folder: Path) -> None:
     runs in both: readers take them from the merged one, and the next merge removes the others.
     """
     with suppress(Timeout, OSError, UsageError, Moved):
-        if len(listing(folder).runs) >= RUNS_BEFORE_MERGE:
-            with FileLock(folder / LOCK_NAME, timeout=0):
-                merge(folder)
-
-
-def merge(folder: Path) -> None:
-    """Merge all runs of a folder."""
-    for file in _merged(folder, lambda left: [left] if left else [], lambda name, fill: add(folder / name, fill)):
-        file.unlink(missing_ok=True)
+        if len(listing(folder).runs) < RUNS_BEFORE_MERGE:
+            return
+        with FileLock(folder / LOCK_NAME, timeout=0):
+            held = _merged(folder, lambda left: [left] if left else [], lambda name, fill: add(folder / name, fill))
+            for file in held:
+                file.unlink(missing_ok=True)
 
 
 def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:

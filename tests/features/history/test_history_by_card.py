@@ -13,7 +13,8 @@ from run_documents import GPU, outcome, run_of
 
 from pytest_bandwidth.features.history import cards as of_cards
 from pytest_bandwidth.features.history import writing
-from pytest_bandwidth.features.history.cards import CardDay, cards_of, with_levels
+from pytest_bandwidth.features.history.cards import CardDay, cards_of
+from pytest_bandwidth.features.history.trend import levels_of
 from pytest_bandwidth.features.history.writing import append
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
@@ -131,9 +132,9 @@ def days_of(*shares: float) -> list[CardDay]:
 
 def test_a_card_that_comes_back_does_not_drift_and_many_days_are_taken_together():
     (card,) = cards_of(days_of(*[0.95] * 4, *[1.0] * 4))
-    back = with_levels(card, [4])
+    back = replace(card, levels=levels_of(card.values, [4]))
     assert (back.drifts, back.changed_on) == (False, date(2026, 1, 5))
     (card,) = cards_of(days_of(*[1.0] * 4, *[1.012] * 4))
-    assert with_levels(card, [4]).drifts
+    assert replace(card, levels=levels_of(card.values, [4])).drifts
     (card,) = cards_of(days_of(*[1.0] * 201))
     assert (card.days, len(card.stretches), card.stretches[-1].first) == (201, 67, date(2026, 7, 18))
