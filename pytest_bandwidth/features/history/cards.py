@@ -10,7 +10,7 @@ What the hashes stand for is looked up among the rows of one test, which nearly 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from itertools import groupby
@@ -104,23 +104,18 @@ class Card:
         return self.stretches[self.levels[1].start].first if len(self.levels) > 1 else None
 
 
-def tests_in(history: History) -> list[str]:
-    """Return the tests that the history knows."""
-    return [test for (test,) in history.rows("SELECT DISTINCT test FROM history ORDER BY test") if test]
-
-
 def card_days_in(
-    history: History, figure: str, newest_days: int, tests: Sequence[str] | None = None
+    history: History, figure: str, newest_days: int, chosen: Callable[[list[str]], list[str]] | None
 ) -> tuple[list[CardDay], int]:
     """Return every card's share of its model's median on the newest days, where at least three cards have one.
 
     With it comes that one day in so many was looked at. figure: gbps or relative, which is a column; newest_days: up to
-    the last run's; tests: only these.
+    the last run's; chosen: returns which of the tests, by name, are asked for; None for all.
     """
-    counted = history.rows(f"SELECT {_DAY}, count(*) FROM history WHERE {MOMENT} GROUP BY 1 ORDER BY 1")
-    if not counted:
+    by_day = history.rows(f"SELECT {_DAY}, count(*) FROM history WHERE {MOMENT} GROUP BY 1 ORDER BY 1")
+    if not by_day:
         return [], 1
-    kept = [(day, rows) for day, rows in counted if counted[-1][0] - day < timedelta(days=newest_days)]
+    kept = [(day, rows) for day, rows in by_day if by_day[-1][0] - day < timedelta(days=newest_days)]
     every = max(1, -(-sum(rows for _, rows in kept) // ROWS_AT_MOST))
     days = [day for day, _ in kept[::-1][::every]][::-1]  # the newest is one of them
     given: list[object] = [datetime.combine(days[0], time.min), datetime.combine(days[-1], time.max)]
@@ -128,8 +123,9 @@ def card_days_in(
     if every > 1:
         # As literals, which are looked up while the files are read: other days' figures are not even unpacked.
         seen += f" AND {_DAY} IN ({', '.join(f'DATE {quoted(day.isoformat())}' for day in days)})"
-    if tests is not None:
-        given.append(tests)
+    if chosen is not None:
+        known_tests = history.rows("SELECT DISTINCT test FROM history ORDER BY test")
+        given.append(chosen([test for (test,) in known_tests if test]))
         seen += f" AND test IN (SELECT unnest(${len(given)}::VARCHAR[]))"
     sound = f"is_valid AND {figure} BETWEEN {SMALLEST} AND {LARGEST}"
     history.rows(
@@ -141,7 +137,17 @@ def card_days_in(
     shares = history.rows(
         "SELECT card, median(figure / middle), count(*) FROM figures JOIN middles USING (alike) GROUP BY card"
     )
-    return _enough_together(shares, _days_by_hash(history, seen, given, shares)), every
+    known = _days_by_hash(history, seen, given, shares)
+    together: dict[Row, set[str]] = {}
+    for *alike, serial, _ in known.values():
+        together.setdefault(tuple(alike), set()).add(serial)
+    found = []
+    for card, share, figures in shares:
+        *alike, serial, host = known[card]
+        if len(together[tuple(alike)]) >= FEWEST_DEVICES:
+            day, _, _, kind, device = alike
+            found.append(CardDay(kind, device, serial, host, day, share, figures))
+    return found, every
 
 
 def _days_by_hash(history: History, seen: str, given: Sequence[object], shares: Sequence[Row]) -> dict[int, Row]:
@@ -154,20 +160,6 @@ def _days_by_hash(history: History, seen: str, given: Sequence[object], shares: 
         if all(card in known for card, _, _ in shares):
             return known
     return {row[0]: row[1:] for row in history.rows(f"{names} GROUP BY {_CARD}", given)}
-
-
-def _enough_together(shares: Sequence[Row], known: dict[int, Row]) -> list[CardDay]:
-    """Return the rows of those days and commits on which so many cards of the model were measured."""
-    together: dict[Row, set[str]] = {}
-    for *alike, serial, _ in known.values():
-        together.setdefault(tuple(alike), set()).add(serial)
-    days = []
-    for card, share, figures in shares:
-        *alike, serial, host = known[card]
-        if len(together[tuple(alike)]) >= FEWEST_DEVICES:
-            day, _, _, kind, device = alike
-            days.append(CardDay(kind, device, serial, host, day, share, figures))
-    return days
 
 
 def cards_of(days: Iterable[CardDay]) -> list[Card]:

@@ -6,13 +6,14 @@ import argparse
 import math
 import sys
 from dataclasses import replace
+from functools import partial
 
 from pytest_bandwidth.cli.baseline_files import matching
 from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import cards as of_cards
 from pytest_bandwidth.features.history.change_points import Search
-from pytest_bandwidth.features.history.reading import History, ask, known_runs
+from pytest_bandwidth.features.history.reading import ask, known_runs
 from pytest_bandwidth.features.history.trend import (
     COMMIT_HEADINGS,
     FIGURE_WORDS,
@@ -38,10 +39,7 @@ BARS_WIDE = 100
 
 def show(options: argparse.Namespace, newest: int, search: Search) -> int:
     """Return trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
-
-    def chosen(tests: list[str]) -> list[str]:
-        return matching(tests, options.tests)
-
+    chosen = partial(matching, patterns=options.tests)
     series = ask(options.path, lambda history: series_in(history, newest, options.device, chosen))
     measured = [trend for one in series if (trend := trend_of(one, options.figure)) is not None]
     if not measured:
@@ -87,12 +85,8 @@ def show_cards(options: argparse.Namespace, newest_days: int, search: Search) ->
     figure = options.figure or "gbps"
     if figure == "sectors":
         raise UsageError("--figure sectors: found counts, expected gbps or relative: every card moves the same sectors")
-
-    def asked(history: History) -> tuple[list[of_cards.CardDay], int]:
-        tests = matching(of_cards.tests_in(history), options.tests) if options.tests else None
-        return of_cards.card_days_in(history, figure, newest_days, tests)
-
-    days, every = ask(options.path, asked)
+    chosen = partial(matching, patterns=options.tests) if options.tests else None
+    days, every = ask(options.path, lambda history: of_cards.card_days_in(history, figure, newest_days, chosen))
     found = [c for c in of_cards.cards_of(days) if not options.device or options.device in (c.device, c.serial)]
     if not found:
         among = f" of {options.device!r}" if options.device else ""

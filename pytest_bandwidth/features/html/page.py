@@ -6,8 +6,10 @@ How it keeps what is hostile from running: `reports.pages.template`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from pytest_bandwidth.domain.text import short_commit
@@ -43,12 +45,7 @@ _WIDEST = 15.0
 def render_html(document: Mapping[str, Any]) -> str:
     """Return the page of a run document. Raises UsageError where the document is not one (see `read_document`)."""
     run = read_document(document)
-    if not (charts_available() and run.outcomes):
-        return _page(run, {}, "")
-    return _page(run, token_specs(run), javascript_bundle())
-
-
-def _page(run: RunDocument, specs: Mapping[str, Any], library: str) -> str:
+    specs, library = (token_specs(run), javascript_bundle()) if charts_available() and run.outcomes else ({}, "")
     table, summary, device = table_of(run), summary_of_run(run), run.device
     memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
     facts = [one_line(device.name, 120), memory, "" if device.timed_on == "nothing" else _peak_words(device)]
@@ -134,7 +131,9 @@ def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
 def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page's script reads; rows in the table's order."""
     each = samples_each(len(run.outcomes))
-    texts, facts = _Numbers(), columns("details")
+    # Numbers of texts, in the order in which they are first asked for; most have been.
+    texts: defaultdict[str, int] = defaultdict(count().__next__)
+    facts = columns("details")
     position = {row.index: place for place, row in enumerate(table.rows)}
     return {
         "panels": [_packed(detail_of(run.outcomes[row.index], each, facts), texts) for row in table.rows],
@@ -149,15 +148,7 @@ def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> dict
     }
 
 
-class _Numbers(dict[str, int]):
-    """Number texts in the order in which they are first asked for; most have been."""
-
-    def __missing__(self, text: str) -> int:
-        number = self[text] = len(self)
-        return number
-
-
-def _packed(panel: dict[str, Any], texts: _Numbers) -> dict[str, Any]:
+def _packed(panel: dict[str, Any], texts: Mapping[str, int]) -> dict[str, Any]:
     for group in _TEXT_GROUPS:
         if group in panel:
             panel[group] = [texts[text] for line in panel[group] for text in line]
@@ -240,8 +231,8 @@ def table_of(run: RunDocument) -> Table:
     met: dict[str, int] = {}
     for index, outcome in enumerate(run.outcomes):
         digest = hashlib.sha256(outcome.key.encode("utf-8", "replace")).hexdigest()[:10]
-        met[digest] = count = met.get(digest, 0) + 1
-        anchor = f"t-{digest}" if count == 1 else f"t-{digest}-{count}"
+        met[digest] = times = met.get(digest, 0) + 1
+        anchor = f"t-{digest}" if times == 1 else f"t-{digest}-{times}"
         place, _, test = outcome.nodeid.partition("::")
         place, test = (place, test) if test else ("", outcome.nodeid)
         name = one_line(f"{test} @ {outcome.label}" if outcome.label else test, NAME_AT_MOST) or "(unnamed)"
@@ -249,14 +240,13 @@ def table_of(run: RunDocument) -> Table:
         of_row = tuple(cells[index] for _, cells in filled)
         rows.append(Row(index, anchor, outcome.status, severity, name, one_line(place, NAME_AT_MOST), of_row))
     rows.sort(key=lambda row: attention_key(run.outcomes[row.index], strict=run.strict))
-    return Table(tuple(_head(column, cells) for column, cells in filled), tuple(rows))
-
-
-def _head(column: Column, cells: Sequence[Cell]) -> Head:
-    kind = "plain" if column.bar is None else column.bar.kind
-    longest = max(len(column.heading), *(len(cell.text) for cell in cells))
-    width = min(longest * _CHARACTER + _MARGIN, _WIDEST) + _DRAWING.get(kind, 0.0)
-    return Head(column.key, one_line(column.heading, TEXT_AT_MOST), column.hint, kind, f"{width:.1f}rem")
+    heads = []
+    for column, cells in filled:
+        kind = "plain" if column.bar is None else column.bar.kind
+        longest = max(len(column.heading), *(len(cell.text) for cell in cells))
+        width = min(longest * _CHARACTER + _MARGIN, _WIDEST) + _DRAWING.get(kind, 0.0)
+        heads.append(Head(column.key, one_line(column.heading, TEXT_AT_MOST), column.hint, kind, f"{width:.1f}rem"))
+    return Table(tuple(heads), tuple(rows))
 
 
 def _cell(column: Column, outcome: Outcome) -> Cell:
