@@ -23,7 +23,13 @@ from pytest_bandwidth.features.counters.dram_traffic import (
     DramTraffic,
     NoKernelCounted,
 )
-from pytest_bandwidth.features.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
+from pytest_bandwidth.features.counters.profilers import (
+    Profiler,
+    check_report_log,
+    profiler_of,
+    report_command,
+    reporter_of,
+)
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
 # A profiler that hangs, or is refused, would be so in every test.
@@ -111,7 +117,7 @@ class Counters:
         return _or_why_not(lambda: profiler_of(self._asked, self._identity))
 
     @cached_property
-    def _reporter(self) -> Reporter | CountersFailed:
+    def _reporter(self) -> str | CountersFailed:
         return _or_why_not(lambda: reporter_of(self._identity))
 
     def check(self) -> Profiler:
@@ -159,14 +165,14 @@ class Counters:
             except OSError as error:
                 raise CountersFailed(f"reports cannot be written there: {error}") from None
             with test.alone():
-                result = _ended("ncu", reporter.command(report, log, test.invocation.command()), test, request)
+                result = _ended("ncu", report_command(reporter, report, log, test.invocation.command()), test, request)
             lacks = _lacks("ncu", result)
             if report.exists():
                 return lacks
             if result.code is None:
                 raise CountersFailed(_too_long("ncu", test))
             try:
-                reporter.check_log(log)
+                check_report_log(log)
             except NoKernelCounted as error:
                 raise error if lacks is None else CountUnfinished(lacks) from None
             last = _last_said(result.tail)

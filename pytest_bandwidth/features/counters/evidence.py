@@ -69,14 +69,15 @@ def check_options(config: pytest.Config, identity: DeviceIdentity) -> None:
 def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str, Judged]) -> None:
     """Replace what was judged by the same with counters, and with a report on what is REGRESSED."""
     options = options_of(config, CountersOptions)
-    asked, reports = options.counters, options.profile
+    asked, reports, most = options.counters, options.profile, test.test.marker.max_dram_ratio
     # On a GPU alone, unless a profiler was asked for by name.
     is_counted = asked != "off" and (asked != "auto" or test.identity.on_gpu)
     for key, one in judged.items():
         if is_counted:
             judged[key] = _counted(one, test, _counters(config, test.identity))
-        elif test.is_judged:
-            judged[key] = judged_uncounted(one, test.test.marker.max_dram_ratio)
+        elif test.is_judged and most is not None and one.measurement.device.on_gpu:
+            text = f"max_dram_ratio={most:g} is not held without counters: run with --bandwidth-counters=auto"
+            judged[key] = noted(one, UNCOUNTED, text)
     if reports is None or not test.is_judged:
         return
     for key, one in judged.items():
@@ -217,14 +218,6 @@ def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: floa
     if decision is not judged.decision:
         return replace(judged, decision=decision)
     return noted(judged, UNCOUNTED, f"DRAM was not counted: {error}")
-
-
-def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
-    """Return the judgement where counters are off: a finding where the marker asks for them, on a GPU."""
-    if max_ratio is None or not judged.measurement.device.on_gpu:
-        return judged
-    text = f"max_dram_ratio={max_ratio:g} is not held without counters: run with --bandwidth-counters=auto"
-    return noted(judged, UNCOUNTED, text)
 
 
 def noted(judged: Judged, code: str, text: str) -> Judged:

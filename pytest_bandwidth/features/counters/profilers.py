@@ -116,24 +116,22 @@ def profiler_of(asked: str, identity: DeviceIdentity) -> Profiler:
     return Ncu(_permitted_ncu(), metrics)
 
 
-@dataclass(frozen=True, slots=True)
-class Reporter:
-    """Write reports by the user's own Nsight Compute: of all that it can say, counters of DRAM or not."""
+def report_command(ncu: str, report: Path, log: Path, program: Sequence[str]) -> list[str]:
+    """Return what writes a report of all that ncu, as `reporter_of` found it, can say; log: for what it says meanwhile.
 
-    executable: str
-
-    def command(self, report: Path, log: Path, program: Sequence[str]) -> list[str]:
-        """Take every section; ncu adds the ending ``.ncu-rep`` to a name that has none. log: for what it says."""
-        told = ("--set", "full", "--force-overwrite", "-o", str(report.with_suffix("")))
-        return [self.executable, *told, *_in_range(log), *program]
-
-    def check_log(self, log: Path) -> None:
-        """Raise CountersFailed, one line with the remedy, for an error that ncu noted or for no kernel."""
-        tables.refuse_what_failed(_text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)"))
+    ncu adds the ending ``.ncu-rep`` to a name that has none.
+    """
+    told = ("--set", "full", "--force-overwrite", "-o", str(report.with_suffix("")))
+    return [ncu, *told, *_in_range(log), *program]
 
 
-def reporter_of(identity: DeviceIdentity) -> Reporter:
-    """Return what profiles on a GPU. Raises CountersFailed, one line with the remedy, for what can be told beforehand.
+def check_report_log(log: Path) -> None:
+    """Raise CountersFailed, one line with the remedy, for an error that ncu noted or for no kernel."""
+    tables.refuse_what_failed(_text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)"))
+
+
+def reporter_of(identity: DeviceIdentity) -> str:
+    """Return the path of the user's own ncu. Raises CountersFailed, one line with the remedy, as `profiler_of` does.
 
     A chip without counters of DRAM, and a MIG slice, have reports all the same.
     """
@@ -141,7 +139,7 @@ def reporter_of(identity: DeviceIdentity) -> Reporter:
         raise CountersFailed(f"ncu profiles GPUs, this run measures on {identity.name}")
     if identity.facts.get("gfx"):
         raise CountersFailed("reports are ncu's: profile this GPU by rocprof-compute, by hand")
-    return Reporter(_permitted_ncu())
+    return _permitted_ncu()
 
 
 def _found(name: str, remedy: str) -> str:

@@ -101,7 +101,6 @@ def timed_run(document: RunDocument, name: str) -> TimedRun:
         found = f"{results} without valid timings" if document.outcomes else "no results"
         raise UsageError(f"{name}: found {found}, expected a run that took times (the traffic device takes none)")
     kept = {outcome.key for outcome in timed}
-    told = {key: value for key, value in document.environment.items() if isinstance(value, str)}
     try:
         started_at = began(document.environment)
     except UsageError as error:
@@ -110,8 +109,8 @@ def timed_run(document: RunDocument, name: str) -> TimedRun:
         name=name,
         run_id=document.run_id,
         started_at=started_at,
-        commit=told.get("commit", ""),
-        host=told.get("host", ""),
+        commit=text(document.environment, "commit"),
+        host=text(document.environment, "host"),
         device=document.device,
         outcomes=tuple(timed),
         left_out=tuple(outcome.key for outcome in document.outcomes if outcome.key not in kept),

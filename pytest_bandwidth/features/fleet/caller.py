@@ -28,7 +28,6 @@ from pytest_bandwidth.features.fleet.cards import (
     Lost,
     Returned,
     Task,
-    interrupted,
     read_result,
     refused,
 )
@@ -41,7 +40,7 @@ from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults
 from pytest_bandwidth.session.publishing.publish import publish, show
-from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
+from pytest_bandwidth.session.publishing.redaction import cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import check_before_workers
 
 # 0 to 2 are every command's; some cards did not report.
@@ -49,9 +48,10 @@ INCOMPLETE = 3
 
 
 class FleetCaller:
-    """Run a fleet in the place of pytest's own tests. status: the command's exit status, once pytest has ended.
+    """Run a fleet in the place of pytest's own tests.
 
-    options: the command's; environment: Ray's runtime_env, None without one.
+    options: the command's; environment: Ray's runtime_env, None without one. Once pytest has ended there are status,
+    the command's exit status, and document, the fleet's; None where no card was found.
     """
 
     def __init__(
@@ -59,8 +59,6 @@ class FleetCaller:
     ) -> None:
         self._options, self._runtime_env = options, environment
         self._timeout_seconds, self._retries = timeout_seconds, retries
-        self._environment: dict[str, object] = {}
-        self._clean: Clean | None = None
         self._started = time.time()
         self._cards: list[Card] = []
         self._rows: dict[int, CardRow] = {}
@@ -69,6 +67,7 @@ class FleetCaller:
         self._reports: dict[int, DeviceReport] = {}
         self._interrupted = False
         self._published = False
+        self.document: dict[str, Any] | None = None
 
     @property
     def status(self) -> int:
@@ -106,7 +105,8 @@ class FleetCaller:
                 task = self._task(settings_of(config))
                 nodes = {card.node_id for card in self._cards}
                 write_line(config, f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
-                live = LiveTable(watched_terminal(config))
+                terminal = watched_terminal(config)
+                live = LiveTable(terminal)
 
                 def say(text: str) -> None:
                     live.clear()
@@ -115,12 +115,13 @@ class FleetCaller:
                 def watch(seen: Sequence[CardNow]) -> None:
                     live.show(seen, [CardNow(row.card, row.state, "", row.seconds) for row in self._rows.values()])
 
-                schedule = Schedule(cluster, task, self._retries, say, watch if live.watched else None)
+                schedule = Schedule(cluster, task, self._retries, say, None if terminal is None else watch)
                 try:
                     schedule.run(self._cards, partial(self._take, config, say))
                 finally:
                     live.clear()
-                    self._rows.update({card.number: interrupted(card) for card in schedule.unfinished()})
+                    for card in (attempt.card for attempt in schedule.running):
+                        self._rows[card.number] = CardRow(card, "missing", 0.0, 1, "the run was interrupted")
         except BandwidthError as error:
             raise usage_error(error) from None
         return True
@@ -141,16 +142,11 @@ class FleetCaller:
             self._reports = dict(zip(numbers, reports, strict=True))
         self._published = True
         settings = settings_of(config)
-        self._environment = describe(config.rootpath, self._started, settings.baseline)
-        self._clean = cleaner(config.rootpath, [card.node for card in self._cards], private=settings.private)
-
-    def document(self) -> dict[str, Any] | None:
-        """Return the fleet's document once pytest has ended; None where no card was found."""
-        if not self._published:
-            return None
+        environment = describe(config.rootpath, self._started, settings.baseline)
         unlike = {number: report.unlike.text for number, report in self._reports.items() if report.unlike is not None}
-        document = fleet_document(new_run_id(), self._environment, self._in_order(), unlike, self.status)
-        return None if self._clean is None else dict(redacted(document, self._clean))
+        document = fleet_document(new_run_id(), environment, self._in_order(), unlike, self.status)
+        clean = cleaner(config.rootpath, [card.node for card in self._cards], private=settings.private)
+        self.document = dict(redacted(document, clean))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self._cards:

@@ -185,11 +185,6 @@ def read_result(
     return row, results
 
 
-def interrupted(card: Card) -> CardRow:
-    """Return the row of a card that had not ended when a person ended the run."""
-    return CardRow(card, "missing", 0.0, 1, "the run was interrupted")
-
-
 def refused(row: CardRow, reason: str) -> CardRow:
     """Return the row of a card whose results were read and do not count."""
     return CardRow(row.card, "missing", row.seconds, row.attempts, reason, row.tail, row.device)

@@ -249,7 +249,8 @@ def _last_line(error: BaseException) -> str:
 class Schedule:
     """Run the task on every card of a run: wait for them, end what takes too long, try again what may yet succeed.
 
-    watch: called about every second with the cards that have not ended; None where nobody looks.
+    watch: called about every second with the cards that have not ended; None where nobody looks. running: attempts at
+    those.
     """
 
     def __init__(
@@ -262,36 +263,32 @@ class Schedule:
     ) -> None:
         self._cluster, self._task, self._retries, self._say, self._watch = cluster, task, retries, say, watch
         self._kept: Any = None
-        self._running: list[Attempt] = []
+        self.running: list[Attempt] = []
 
     def run(self, cards: Sequence[Card], on_result: Callable[[Card, Returned | Lost, int, float], None]) -> None:
         """Run the task on every card. on_result: called when one has ended, with its attempts and its seconds."""
         self._kept = self._cluster.keep(self._task)
         begun = time.monotonic()
         # A card stays reserved until all have ended: else the next task of its node might get it once more.
-        self._running = [self._cluster.start(card, self._kept) for card in cards]
+        self.running = [self._cluster.start(card, self._kept) for card in cards]
         done: list[Attempt] = []
-        while self._running:
-            ended = dict(self._cluster.wait(self._running, _TURN_SECONDS))
-            for one in list(self._running):
+        while self.running:
+            ended = dict(self._cluster.wait(self.running, _TURN_SECONDS))
+            for one in list(self.running):
                 outcome = ended.get(one) or self._overdue(one)
                 if outcome is None:
                     continue
-                self._running.remove(one)
+                self.running.remove(one)
                 if self._tries_again(one, outcome):
                     continue
                 done.append(one)
                 on_result(one.card, outcome, one.number, time.monotonic() - begun)
             if self._watch is not None:
-                self._cluster.ask_tests(self._running)
+                self._cluster.ask_tests(self.running)
                 now = time.monotonic()
-                states = ((one, "runs" if one.runs else "waits") for one in self._running)
+                states = ((one, "runs" if one.runs else "waits") for one in self.running)
                 self._watch([CardNow(one.card, state, one.test, now - one.since) for one, state in states])
         self._cluster.stop(done)
-
-    def unfinished(self) -> list[Card]:
-        """Return the cards that have no result, with the names that they have by now."""
-        return [one.card for one in self._running]
 
     def _overdue(self, one: Attempt) -> Lost | None:
         """Return what is to be said of an attempt that takes too long; None as long as it does not."""
@@ -314,5 +311,5 @@ class Schedule:
             return False
         self._say(f"{one.card.name}: {counted(self._retries + 1 - one.number, 'attempt')} left, again")
         self._cluster.stop([one])
-        self._running.append(self._cluster.start(one.card, self._kept, one.number + 1))
+        self.running.append(self._cluster.start(one.card, self._kept, one.number + 1))
         return True

@@ -92,9 +92,9 @@ def run(options: argparse.Namespace) -> int:
     # This command is the plugin's own module, loaded before pytest could rewrite its assertions.
     alone += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
     ended = pytest.main([*alone, *options.rest], plugins=[caller])
-    document = caller.document()
-    if options.output is not None and document is not None:
-        write_output(options.output, render_fleet(document) if form is HTML else render_json(document), form)
+    if options.output is not None and caller.document is not None:
+        render = render_fleet if form is HTML else render_json
+        write_output(options.output, render(caller.document), form)
     if ended == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED
     return UNUSABLE if ended in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) else caller.status

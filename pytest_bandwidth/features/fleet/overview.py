@@ -91,10 +91,6 @@ class LiveTable:
         self._write, self._size = write, size
         self._lines = 0
 
-    @property
-    def watched(self) -> bool:
-        return self._write is not None
-
     def show(self, seen: Sequence[CardNow], ended: Sequence[CardNow]) -> None:
         """Write the table over the last one: the cards that run, those that wait, then those that have ended."""
         if self._write is None:

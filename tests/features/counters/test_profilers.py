@@ -9,8 +9,9 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.features.counters import profilers
 from pytest_bandwidth.features.counters.dram_traffic import CountersFailed
 from pytest_bandwidth.features.counters.profilers import (
-    Reporter,
+    check_report_log,
     profiler_of,
+    report_command,
     reporter_of,
     why_not_permitted,
 )
@@ -115,7 +116,7 @@ def test_a_report_needs_no_counters_of_dram(install, tmp_path: Path) -> None:
         "cuda", "Orin", 2**34, "GPU-2", {"mig": "1g.5gb"}, {"compute_capability": "8.7"}, timed_on="gpu"
     )
     reporter = reporter_of(orin)
-    command = reporter.command(tmp_path / "test.ncu-rep", tmp_path / "log", ["python"])
+    command = report_command(reporter, tmp_path / "test.ncu-rep", tmp_path / "log", ["python"])
     assert command[:6] == [str(path), "--set", "full", "--force-overwrite", "-o", str(tmp_path / "test")]
     assert (command[-1], command[command.index("--log-file") + 1]) == ("python", str(tmp_path / "log"))
     for identity, said in ((HOST, "this run measures on AMD EPYC"), (MI300, "reports are ncu's")):
@@ -135,7 +136,7 @@ def test_what_ncu_noted_says_why_there_is_no_report(tmp_path: Path, log: str | N
     if log is not None:
         (tmp_path / "log").write_text(log)
     with pytest.raises(CountersFailed, match=said):
-        Reporter("ncu").check_log(tmp_path / "log")
+        check_report_log(tmp_path / "log")
 
 
 def test_counters_that_the_driver_keeps_are_told_beforehand_by_its_own_word(

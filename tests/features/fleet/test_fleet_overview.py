@@ -41,7 +41,6 @@ def test_it_is_written_over_itself_and_taken_away():
     assert [text[: text.index("J") + 1] for text in written[1:]] == ["\x1b[3F\x1b[J", "\x1b[2F\x1b[J"]
     assert written[0].count("\n") == 3
     unseen = LiveTable(None, lambda: (80, 24))
-    assert (table.watched, unseen.watched) == (True, False)
     unseen.show([seen(0)], [])
     unseen.clear()
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.code.stored_kernel import text_of_cubin
-from pytest_bandwidth.features.fleet.cards import Card, Lost, Returned, interrupted, read_result
+from pytest_bandwidth.features.fleet.cards import Card, CardRow, Lost, Returned, read_result
 from pytest_bandwidth.features.fleet.overview import fleet_document, table
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -145,7 +145,7 @@ def test_output_of_a_node_and_what_ray_said_last_show_no_control_characters():
 def test_the_table_counts_the_cards_and_the_document_has_a_row_for_each():
     measured, _ = read(returned(a_document()))
     failed, _ = read(returned(a_document(), status=1))
-    rows = [measured, failed, interrupted(CARD)]
+    rows = [measured, failed, CardRow(CARD, "missing", 0.0, 1)]
     lines = table(rows)
     assert lines[-1] == "3 cards: 1 failed, 1 measured, 1 missing"
     assert [line.split()[3] for line in lines[1:-1]] == ["measured", "failed", "missing"]
