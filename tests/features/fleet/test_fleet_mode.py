@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -53,12 +52,6 @@ TESTS = "".join(
 )
 
 
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    text: str
-
-
 class Fleet:
     """A project, and one scripted device for each worker."""
 
@@ -82,20 +75,16 @@ class Fleet:
             for file in ("pytest.ini", "test_all.py"):
                 shutil.copy(self.folder / file, at)
 
-    def run(self, *args: str) -> Ran:
+    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         (self.site / "devices.json").write_text(json.dumps(self._devices))
         (self.site / "opened").write_text("")
         command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-p", "xdist", "--dist=each"]
         command += [*self._workers, "--bandwidth-device=cpu", "--bandwidth-max-time=0.05", *args]
-        own = {"cwd": self.folder, "env": self.environment(), "timeout": HANGS_SECONDS}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, **own)
-        return Ran(done.returncode, done.stdout + done.stderr)
-
-    def environment(self) -> dict[str, str]:
         # A dozen processes a run: none loads plugins that take no part.
         own = {**os.environ, "PYTHONPATH": f"{self.site}{os.pathsep}{SUPPORT}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         own.pop("PYTEST_ADDOPTS", None)
-        return own
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.run(command, cwd=self.folder, env=own, timeout=HANGS_SECONDS, check=False, **both)
 
     def opened(self) -> list[list[str]]:
         """(serial, "here" or "fresh", folder) of every device that was opened in the last run."""
@@ -120,7 +109,7 @@ def test_results_files_and_summary_are_apart_and_the_outlier_is_named(fleet):
     fleet.device("B", copy=91.0, triad=81.0)
     fleet.device("C", copy=45.0, triad=40.0)
     ran = fleet.run("--bandwidth-json=out/run.json", "--bandwidth-csv=run.csv", "--bandwidth-dir=runs")
-    assert ran.code == 0, ran.text
+    assert ran.returncode == 0, ran.stdout
     names = [f"run.card-9-{serial}.json" for serial in "abc"]
     assert sorted(path.name for path in (fleet.folder / "out").iterdir()) == names
     found = [(fleet.gbps(f"out/{name}")["copy"], fleet.gbps(f"out/{name}")["triad"]) for name in names]
@@ -131,9 +120,9 @@ def test_results_files_and_summary_are_apart_and_the_outlier_is_named(fleet):
     assert {document["run_id"] for document in documents} == {path.name for path in (fleet.folder / "runs").iterdir()}
     assert (fleet.folder / "run.card-9-c.csv").read_text().count("\n") == 3
     for serial in "ABC":
-        assert ran.text.count(f"bandwidth: Card 9 ({serial});") == 1
+        assert ran.stdout.count(f"bandwidth: Card 9 ({serial});") == 1
     sentence = "FLEET Card 9 (C) is 50.0 % slower than the median of 3 devices of its model"
-    assert ran.text.count("FLEET") == ran.text.count(sentence) == 1
+    assert ran.stdout.count("FLEET") == ran.stdout.count(sentence) == 1
     html = next((fleet.folder / "runs").glob("*-card-9-c/bandwidth_report.html")).read_text()
     assert "slower than the median of 3 devices" in html
 
@@ -149,7 +138,7 @@ def test_update_writes_a_file_for_each_model_from_runs_of_all_its_devices_but_ou
     ran = fleet.run(
         "--bandwidth-baseline=baselines", "--bandwidth-update", "--bandwidth-runs=2", "--bandwidth-json=r.json"
     )
-    assert "1 failed, 7 passed" in ran.text
+    assert "1 failed, 7 passed" in ran.stdout
     codes = {s: [row["reason_code"] for row in fleet.json(f"r.card-9-{s}.json")["results"]] for s in "abc"}
     assert codes == {"a": ["written"] * 2, "b": ["written"], "c": ["left-out"] * 2}
     files = ["card-9-1gib.yaml", "card-9.yaml"]
@@ -163,7 +152,7 @@ def test_update_writes_a_file_for_each_model_from_runs_of_all_its_devices_but_ou
     assert runs(nine, "copy") == [("A", 90.0), ("B", 91.0), ("A", 90.0), ("B", 91.0)]
     assert runs(nine, "triad") == [("A", 80.0)] * 2
     assert runs(other, "triad") == [("D", 50.0)] * 2
-    assert "Card 9 (C) was left out of the baseline's update: it is an outlier" in ran.text
+    assert "Card 9 (C) was left out of the baseline's update: it is an outlier" in ran.stdout
     # Its own worker measured each device, in a fresh process that started where the worker runs.
     folders = {(line[0], line[2]) for line in fleet.opened()}
     assert folders == {*((s, str(fleet.folder)) for s in "ABC"), ("D", str(tmp_path / "elsewhere"))}
@@ -183,15 +172,15 @@ def test_a_regression_on_one_device_fails_there_confirmed_by_its_own_worker(flee
     fleet.device("B", copy=90.0, triad=40.0, name="Card new")
     fleet.device("C", copy=90.0, triad=80.0, name="Card without a file")
     ran = fleet.run("--bandwidth-baseline=baselines", "--bandwidth-json=run.json", "-o", "bandwidth_confirm=2")
-    assert ran.code == 1, ran.text
+    assert ran.returncode == 1, ran.stdout
     statuses = {
         name: {row["key"].rpartition("_")[2]: row["status"] for row in fleet.json(f"run.card-{name}.json")["results"]}
         for name in ("old", "new")
     }
-    assert statuses["old"] == {"copy": "OK", "triad": "OK"}, ran.text
-    assert statuses["new"] == {"copy": "OK", "triad": "REGRESSED"}, ran.text
+    assert statuses["old"] == {"copy": "OK", "triad": "OK"}, ran.stdout
+    assert statuses["new"] == {"copy": "OK", "triad": "REGRESSED"}, ran.stdout
     assert [line[0] for line in fleet.opened() if line[1] == "fresh"] == ["B", "B"]
     # Two tests have no baseline to be judged by, one is slow; the others' results stand.
-    assert "1 failed, 3 passed, 2 errors" in ran.text
-    assert "expected one of Card without a file, this run's device" in ran.text
-    assert "FLEET" not in ran.text, "different models are not compared"
+    assert "1 failed, 3 passed, 2 errors" in ran.stdout
+    assert "expected one of Card without a file, this run's device" in ran.stdout
+    assert "FLEET" not in ran.stdout, "different models are not compared"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from children import HANGS_SECONDS, computes
@@ -20,8 +21,10 @@ from run_documents import HOST, outcome, run_of, save
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.features.history import command as command_module
 from pytest_bandwidth.features.history import reading, writing
+from pytest_bandwidth.features.history.place import Place
 from pytest_bandwidth.features.history.table import COLUMNS
 from pytest_bandwidth.features.history.writing import append
+from pytest_bandwidth.outcomes.outcome import Outcome
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
@@ -33,6 +36,10 @@ def at(number: int) -> Mapping[str, str]:
     return {"started_at": f"2026-01-{1 + number // 24:02d}T{number % 24:02d}:00:00Z", "commit": f"c{number // 2:03d}"}
 
 
+def add(place: Place, number: int, *rows: Outcome, **run: Any) -> Place:
+    return append(place, run_of(*rows, **{"environment": at(number), **run}), rows)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """60 runs of 30 commits: the triad loses 6 % of the probe with c016; 4 runs on a host."""
@@ -40,11 +47,9 @@ def folder(tmp_path_factory) -> Path:
     for number in range(60):
         probe = noise.gauss(900, 20)
         shares = {COPY: 0.98, TRIAD: 0.90 if number < 32 else 0.846}
-        rows = [outcome(key, share * noise.gauss(1, 0.006) * probe, probe) for key, share in shares.items()]
-        append(path, run_of(*rows, environment=at(number)), rows)
+        add(path, number, *(outcome(key, s * noise.gauss(1, 0.006) * probe, probe) for key, s in shares.items()))
     for number in range(4):
-        row = outcome(COPY, 31.0, 32.0, device=HOST, peak=None)
-        append(path, run_of(row, device=HOST, peak=None, environment=at(number)), [row])
+        add(path, number, outcome(COPY, 31.0, 32.0, device=HOST, peak=None), device=HOST, peak=None)
     return path
 
 
@@ -104,9 +109,8 @@ def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one
     assert (command_module.NEWEST_WITHOUT_KEY, command_module.NEWEST_RUNS) == (100, 2000)
     monkeypatch.setattr(command_module, "NEWEST_WITHOUT_KEY", 3)
     monkeypatch.setattr(command_module, "NEWEST_RUNS", 4)
-    row = outcome(COPY, 700.0)
     for number in range(5):
-        append(tmp_path / "h", run_of(row, environment=at(number)), [row])
+        add(tmp_path / "h", number, outcome(COPY, 700.0))
 
     def runs(*arguments: object) -> int:
         (trend,) = json.loads(command("history", tmp_path / "h", *arguments, "--json").out)["trends"]
@@ -177,8 +181,8 @@ def test_a_saved_run_that_no_history_holds_is_refused(command, tmp_path, change,
 
 
 def test_text_that_would_write_over_the_terminal_is_shown_harmless(command, tmp_path):
-    row = outcome("t.py::test[\x1b[2J\u202e]", 700.0)
-    append(tmp_path / "h", run_of(row, environment={**at(0), "commit": "\x1b[31m"}), [row])
+    hostile = {**at(0), "commit": "\x1b[31m"}
+    add(tmp_path / "h", 0, outcome("t.py::test[\x1b[2J\u202e]", 700.0), environment=hostile)
     question = 'SELECT test, "commit", 1 AS "a\x1b[31m\u202e", \'x\' AS "##[error]b" FROM history'
     for arguments in ([], ["t.py*"], ["--sql", question]):
         lines = command("history", tmp_path / "h", *arguments).out.splitlines()
@@ -188,7 +192,7 @@ def test_text_that_would_write_over_the_terminal_is_shown_harmless(command, tmp_
 
 def test_figures_and_moments_that_no_run_has_are_passed_over(command, tmp_path):
     folder, row = tmp_path / "h", outcome(COPY, 700.0)
-    files = [append(folder, run_of(row, environment=at(i)), [row]) for i in range(8)]
+    files = [add(folder, i, row) for i in range(8)]
     moments = ("0005-01-01 (BC) 00:00:00", "29000-01-01 00:00:00", "infinity")
     figures = {"gbps": "1e308", "relative": "1e308"}, {"gbps": "nan", "relative": "nan"}, {"relative": "infinity"}
     for number, foreign in enumerate([*({"started_at": moment} for moment in moments), *figures]):
@@ -299,8 +303,7 @@ def test_of_an_address_all_is_as_of_a_folder_and_no_secret_is_shown(command, tmp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     url = f"file://{tmp_path}/bucket/history"
     for number in range(8):
-        row = outcome(COPY, 700.0 + number)
-        append(Address(url), run_of(row, environment=at(number)), [row])
+        add(Address(url), number, outcome(COPY, 700.0 + number))
     assert "8 runs of 4 commits" in command("history", f"{url}/", COPY).out
     assert command("history", url, "-o", tmp_path / "page.html").status == 0
     assert COPY in (tmp_path / "page.html").read_text()

@@ -267,21 +267,21 @@ def test_more_rows_than_any_history_has_are_refused_before_they_are_read(folder,
         count(folder)
 
 
-QUESTIONS = {
-    "of the machine": "SELECT * FROM read_text('/etc/passwd')",
-    "that writes": "COPY history TO 'x.csv'",
-    "that changes": "SET memory_limit = '90GB'",
-    "two": "SELECT 1; SELECT 2",
-    "no SQL": "what is slow?\nhm",
-    "of no column": "SELECT speed FROM history",
-}
-
-
-@pytest.mark.parametrize("kind", QUESTIONS)
-def test_a_question_may_only_read_the_history(folder, kind):
+@pytest.mark.parametrize(
+    "question",
+    [
+        "SELECT * FROM read_text('/etc/passwd')",
+        "COPY history TO 'x.csv'",
+        "SET memory_limit = '90GB'",
+        "SELECT 1; SELECT 2",
+        "what is slow?\nhm",
+        "SELECT speed FROM history",
+    ],
+)
+def test_a_question_may_only_read_the_history(folder, question):
     add(folder)
     with pytest.raises(UsageError) as caught:
-        ask(folder, lambda history: history.answer(QUESTIONS[kind]))
+        ask(folder, lambda history: history.answer(question))
     assert str(caught.value).startswith("--sql: ")
     assert "\n" not in str(caught.value)
 
