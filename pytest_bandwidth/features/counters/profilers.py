@@ -127,7 +127,9 @@ def report_command(ncu: str, report: Path, log: Path, program: Sequence[str]) ->
 
 def check_report_log(log: Path) -> None:
     """Raise CountersFailed, one line with the remedy, for an error that ncu noted or for no kernel."""
-    tables.refuse_what_failed(_text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)"))
+    lines = _text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)").splitlines()
+    tables.refuse_errors(lines)
+    tables.refuse_no_kernel(lines)
 
 
 def reporter_of(identity: DeviceIdentity) -> str:
@@ -163,21 +165,8 @@ def why_not_permitted(driver_parameters: str, own_status: str) -> str | None:
     )
 
 
-def check_version(said: str, path: str) -> None:
-    """Raise CountersFailed where ``ncu --version`` tells too old a release, or none at all."""
-    version = _VERSION.search(said[: tables.MOST_CHARACTERS])
-    if version is None:
-        raise CountersFailed(f"{path} --version says {shown(said.strip())}, expected Nsight Compute's version")
-    release = int(version[1]), int(version[2])
-    if release < OLDEST_NCU:
-        raise CountersFailed(
-            f"{path} is of {release[0]}.{release[1]}, expected {OLDEST_NCU[0]}.{OLDEST_NCU[1]} or newer: install a "
-            "newer Nsight Compute"
-        )
-
-
 def _permitted_ncu() -> str:
-    """Return the path of an ncu that may count. Raises CountersFailed."""
+    """Return the path of an ncu that may count, and is new enough. Raises CountersFailed."""
     refusal = why_not_permitted(_read(DRIVER_PARAMETERS), _read(_OWN_STATUS))
     if refusal is not None:
         raise CountersFailed(refusal)
@@ -189,7 +178,15 @@ def _permitted_ncu() -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CountersFailed(f"{path} --version does not run: {error}") from None
-    check_version(done.stdout, path)
+    version = _VERSION.search(done.stdout[: tables.MOST_CHARACTERS])
+    if version is None:
+        raise CountersFailed(f"{path} --version says {shown(done.stdout.strip())}, expected Nsight Compute's version")
+    release = int(version[1]), int(version[2])
+    if release < OLDEST_NCU:
+        raise CountersFailed(
+            f"{path} is of {release[0]}.{release[1]}, expected {OLDEST_NCU[0]}.{OLDEST_NCU[1]} or newer: install a "
+            "newer Nsight Compute"
+        )
     return path
 
 

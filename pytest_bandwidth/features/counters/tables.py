@@ -118,6 +118,10 @@ NOT_AVAILABLE = ("n/a", "(n/a)", "nan", "")
 # What ncu says where the application itself ended with an error: a test that asserts on figures, which it has not here.
 _OF_APPLICATION = re.compile(r"==ERROR== The application returned an error code")
 _CRASHED = "The application crashed"
+_NO_KERNEL = (
+    "ncu saw no kernel in the range: the workload launches none on this GPU, or launches it from a process or library "
+    "that ncu does not follow"
+)
 _LARGE = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BYTES = {f"{prefix}byte": float(size) for prefix, size in _LARGE.items()}
 _SECTORS = {f"{prefix}sector": float(size) for prefix, size in _LARGE.items()}
@@ -183,10 +187,10 @@ def ncu_traffic(text: str, metrics: Metrics) -> DramTraffic:
     """
     with table_of("ncu", text, "Nsight Compute"):
         lines = text.splitlines()
-        _refuse_errors(lines)
+        refuse_errors(lines)
         kernels = _kernels(lines, metrics)
         if not kernels:
-            raise _no_kernel()
+            raise NoKernelCounted(_NO_KERNEL)
         moved = [
             KernelDram(kernel[0], *(round(_value(kernel, name, _BYTES)) for name in (metrics.read, metrics.written)))
             for kernel in kernels
@@ -199,7 +203,7 @@ def ncu_traffic(text: str, metrics: Metrics) -> DramTraffic:
         return summed(moved, "ncu", *sums)
 
 
-def _refuse_errors(lines: Sequence[str]) -> None:
+def refuse_errors(lines: Sequence[str]) -> None:
     """Raise CountersFailed for an error that ncu reports: some kernels may be missing then, whatever else it wrote."""
     said = [line for line in lines if line.startswith("==ERROR==") and not _OF_APPLICATION.match(line)]
     for sign, remedy in _REMEDIES:
@@ -213,19 +217,10 @@ def _refuse_errors(lines: Sequence[str]) -> None:
         raise CountersFailed(f"ncu counted nothing, and says {shown(said[0].removeprefix('==ERROR==').strip(), 200)}")
 
 
-def refuse_what_failed(log: str) -> None:
-    """Raise CountersFailed for an error in what ncu says beside its table or report, or for no kernel in the range."""
-    lines = log.splitlines()
-    _refuse_errors(lines)
+def refuse_no_kernel(lines: Sequence[str]) -> None:
+    """Raise NoKernelCounted where ncu says that the range had none."""
     if any("No kernels were profiled" in line for line in lines):
-        raise _no_kernel()
-
-
-def _no_kernel() -> NoKernelCounted:
-    return NoKernelCounted(
-        "ncu saw no kernel in the range: the workload launches none on this GPU, or launches it from a process or "
-        "library that ncu does not follow"
-    )
+        raise NoKernelCounted(_NO_KERNEL)
 
 
 def _kernels(lines: Sequence[str], metrics: Metrics) -> list[_Kernel]:
@@ -233,8 +228,7 @@ def _kernels(lines: Sequence[str], metrics: Metrics) -> list[_Kernel]:
     kept = [line for line in lines if not line.startswith("==")]
     start = next((at for at, line in enumerate(kept) if line.lstrip().startswith('"ID"')), None)
     if start is None:
-        if any("No kernels were profiled" in line for line in lines):
-            raise _no_kernel()
+        refuse_no_kernel(lines)
         raise CountersFailed("ncu wrote no table: run the test under ncu by hand, and see what it says")
     header, *rows = rows_of(kept[start:])
     for row in rows:

@@ -137,13 +137,13 @@ class Runner:
             _end(process)
 
 
-def ray_processors(proc: Path = Path("/proc"), seconds: float = WATCHING_SECONDS) -> float | None:
+def ray_processors(seconds: float = WATCHING_SECONDS) -> float | None:
     """Return how many processors Ray's own processes use on this machine; None if the system does not say."""
-    before = _ray_seconds(proc)
+    before = _ray_seconds(Path("/proc"))
     if before is None:
         return None
     time.sleep(seconds)  # counters grow from boot: a rate needs two readings
-    after = _ray_seconds(proc) or {}
+    after = _ray_seconds(Path("/proc")) or {}
     return sum(used - before.get(pid, used) for pid, used in after.items()) / seconds
 
 
