@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -246,70 +246,66 @@ def _last_line(error: BaseException) -> str:
     return [type(error).__name__, *str(error).strip().splitlines()][-1][:300]
 
 
+@dataclass(slots=True)
 class Schedule:
     """Run the task on every card of a run: wait for them, end what takes too long, try again what may yet succeed.
 
-    watch: called about every second with the cards that have not ended; None where nobody looks. running: attempts at
-    those.
+    watch: called about every second with the cards that have not ended; None where nobody looks. running:
+    attempts at those.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        task: Task,
-        retries: int,
-        say: Callable[[str], None],
-        watch: Callable[[list[CardNow]], None] | None = None,
-    ) -> None:
-        self._cluster, self._task, self._retries, self._say, self._watch = cluster, task, retries, say, watch
-        self._kept: Any = None
-        self.running: list[Attempt] = []
+    cluster: Cluster
+    task: Task
+    retries: int
+    say: Callable[[str], None]
+    watch: Callable[[list[CardNow]], None] | None
+    running: list[Attempt] = field(default_factory=list)
 
     def run(self, cards: Sequence[Card], on_result: Callable[[Card, Returned | Lost, int, float], None]) -> None:
         """Run the task on every card. on_result: called when one has ended, with its attempts and its seconds."""
-        self._kept = self._cluster.keep(self._task)
+        kept = self.cluster.keep(self.task)
         begun = time.monotonic()
         # A card stays reserved until all have ended: else the next task of its node might get it once more.
-        self.running = [self._cluster.start(card, self._kept) for card in cards]
+        self.running = [self.cluster.start(card, kept) for card in cards]
         done: list[Attempt] = []
         while self.running:
-            ended = dict(self._cluster.wait(self.running, _TURN_SECONDS))
+            ended = dict(self.cluster.wait(self.running, _TURN_SECONDS))
             for one in list(self.running):
                 outcome = ended.get(one) or self._overdue(one)
                 if outcome is None:
                     continue
                 self.running.remove(one)
-                if self._tries_again(one, outcome):
+                if self._tries_again(one, outcome, kept):
                     continue
                 done.append(one)
                 on_result(one.card, outcome, one.number, time.monotonic() - begun)
-            if self._watch is not None:
-                self._cluster.ask_tests(self.running)
+            if self.watch is not None:
+                self.cluster.ask_tests(self.running)
                 now = time.monotonic()
                 states = ((one, "runs" if one.runs else "waits") for one in self.running)
-                self._watch([CardNow(one.card, state, one.test, now - one.since) for one, state in states])
-        self._cluster.stop(done)
+                self.watch([CardNow(one.card, state, one.test, now - one.since) for one, state in states])
+        self.cluster.stop(done)
 
     def _overdue(self, one: Attempt) -> Lost | None:
         """Return what is to be said of an attempt that takes too long; None as long as it does not."""
         if one.has_card and not one.runs:
             one.runs, one.since = True, time.monotonic()
-            self._say(f"{one.card.name}: runs")
-        limit = self._task.timeout_seconds + (ANSWER_SECONDS if one.runs else 0.0)
+            self.say(f"{one.card.name}: runs")
+        limit = self.task.timeout_seconds + (ANSWER_SECONDS if one.runs else 0.0)
         if time.monotonic() - one.since <= limit:
             return None
         why = "the node did not answer" if one.runs else "the card was not free, or Ray could start no process there,"
         return Lost(f"{why} for {format_seconds(limit)}", can_retry=False)
 
-    def _tries_again(self, one: Attempt, outcome: Returned | Lost) -> bool:
+    def _tries_again(self, one: Attempt, outcome: Returned | Lost, kept: Any) -> bool:
         """Start the next attempt where there is one to be had and the last may have been bad luck."""
         if isinstance(outcome, Lost):
             can_retry = outcome.can_retry
         else:
             can_retry = outcome.document is None and outcome.plugin != ""
-        if not can_retry or one.number > self._retries:
+        if not can_retry or one.number > self.retries:
             return False
-        self._say(f"{one.card.name}: {counted(self._retries + 1 - one.number, 'attempt')} left, again")
-        self._cluster.stop([one])
-        self.running.append(self._cluster.start(one.card, self._kept, one.number + 1))
+        self.say(f"{one.card.name}: {counted(self.retries + 1 - one.number, 'attempt')} left, again")
+        self.cluster.stop([one])
+        self.running.append(self.cluster.start(one.card, kept, one.number + 1))
         return True

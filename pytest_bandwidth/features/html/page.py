@@ -21,7 +21,7 @@ from pytest_bandwidth.reports.columns import Column, columns
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available, javascript_bundle
 from pytest_bandwidth.reports.pages.charts import DARK, LIGHT
 from pytest_bandwidth.reports.pages.template import Templates
-from pytest_bandwidth.reports.summary import RunSummary, Severity, attention_key, severity_in, summary_of_run
+from pytest_bandwidth.reports.summary import Severity, attention_key, severity_in, summary_of_run
 from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
 from pytest_bandwidth.reports.wording import message_lines
 from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, read_document
@@ -64,7 +64,7 @@ def render_html(document: Mapping[str, Any]) -> str:
         subtitle=[fact for fact in facts if fact],
         findings=[(clean(note.code, 80), prose(note.text)) for note in run.findings],
         notable=(DEVICE_LOSS,),
-        failures=_failures(run, summary, table),
+        failures=_failures(run, table),
         failures_listed=FAILURES_LISTED,
         table=table,
         rows=_TEMPLATES.render("rows.html.j2", table=table),
@@ -75,13 +75,10 @@ def render_html(document: Mapping[str, Any]) -> str:
     )
 
 
-def _failures(run: RunDocument, summary: RunSummary, table: Table) -> list[tuple[Row, str, str]]:
-    """Return failed results with the first line that their tests said, and the others.
-
-    Where none failed there is nothing to list.
-    """
+def _failures(run: RunDocument, table: Table) -> list[tuple[Row, str, str]]:
+    """Return failed results with the first line that their tests said, and the others."""
     found = []
-    for row in table.rows if summary.severity == "bad" else ():
+    for row in table.rows:
         if row.severity == "bad":
             first, *others = message_lines(run.outcomes[row.index])
             # The status stands in front of it.
