@@ -87,7 +87,7 @@ BUGS = (
     ),
     Bug(
         "probe not matched",
-        f"{CUDA}/probes.py",
+        f"{CUDA}/runtime.py",
         "mix = nearest_mix(traffic)",
         "mix = nearest_mix(Traffic(1, 1))",
         ("gpu/test_gpu_traps.py::test_every_mix_has_a_probe_that_moves_as_much",),

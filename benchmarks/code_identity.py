@@ -25,8 +25,8 @@ from statistics import median
 import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.code.callables import function_digest
 from pytest_bandwidth.devices.code.cubin import kernel_code
-from pytest_bandwidth.devices.code.functions import function_digest
 from pytest_bandwidth.devices.code.launch import launch_digest
 from pytest_bandwidth.devices.contents import sums_of
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes

@@ -11,8 +11,7 @@ from os.path import isdir, isfile  # of a name that no file system takes, Path's
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import CompiledCode, KernelSource
-from pytest_bandwidth.devices.code.compiled import is_binary, is_ptx, kernel_in
-from pytest_bandwidth.devices.code.given import LARGEST_READ
+from pytest_bandwidth.devices.code.compiled import LARGEST_READ, is_binary, is_ptx, kernel_in
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.kernel_signature import without_comments
 from pytest_bandwidth.domain.errors import KernelError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.code.callables import callable_code
-from pytest_bandwidth.devices.code.given import held_code
+from pytest_bandwidth.devices.code.compiled import held_code
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.fixture.input import checked_code
 

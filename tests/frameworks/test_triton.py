@@ -21,7 +21,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from user_project import bandwidth_on
 
-from pytest_bandwidth.devices.code.given import compiled_resources
+from pytest_bandwidth.devices.code.compiled import compiled_resources
 from pytest_bandwidth.devices.triton import as_tensors
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import KernelResources

@@ -22,7 +22,7 @@ from pytest_bandwidth.devices.base import (
     Sample,
     Workload,
 )
-from pytest_bandwidth.devices.code.functions import function_digest
+from pytest_bandwidth.devices.code.callables import function_digest
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.cpu.kernels import HostKernel, host_kernels
 from pytest_bandwidth.devices.cpu.probes import (

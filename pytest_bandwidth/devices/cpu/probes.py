@@ -48,14 +48,14 @@ class NumpyOperations:
 
 
 class NumbaOperations(NumpyOperations):
-    """Run the kernels of `streams`. Raises ImportError without Numba."""
+    """Run the kernels of `simd`. Raises ImportError without Numba."""
 
     name = "Numba"
 
     def __init__(self, threads: int) -> None:
-        from pytest_bandwidth.devices.cpu import streams
+        from pytest_bandwidth.devices.cpu import simd
 
-        self._kernels = streams
+        self._kernels = simd
         self._threads = threads
         self._sink = np.zeros(1, ELEMENT)
 

@@ -41,10 +41,8 @@ from pytest_bandwidth.devices.cuda.health import Health
 from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, choose_peak, datasheet_flops, join_identity
 from pytest_bandwidth.devices.cuda.kernels import Variables
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
-from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
-from pytest_bandwidth.devices.cuda.records import open_records
-from pytest_bandwidth.devices.cuda.runtime import mute_lost_context
-from pytest_bandwidth.devices.cuda.timing import Timer
+from pytest_bandwidth.devices.cuda.runtime import ProbeCall, ProbeSet, mute_lost_context
+from pytest_bandwidth.devices.cuda.timing import Timer, open_records
 from pytest_bandwidth.devices.numpy_arrays import (
     WHOLE_KINDS,
     WORD_BYTES,

@@ -24,9 +24,9 @@ from pytest_bandwidth.devices.cpu.simd import (
     spread,
     store,
     stream,
+    sum_of,
     total,
 )
-from pytest_bandwidth.devices.cpu.streams import sum_of
 from pytest_bandwidth.suite.host_kernels.simd_math import exponential, in_place, larger, largest, like
 from pytest_bandwidth.suite.host_kernels.stream import fill, fold, moved, plus, scaled, summed
 

@@ -1,6 +1,6 @@
 """Do on the host what cuda_src/stream.cu, reductions.cu, pointwise.cu and intensity.cu do, on n elements in a row.
 
-Every array moves once, none is read to be overwritten. What probes do as well is in `devices.cpu.streams`, which says
+Every array moves once, none is read to be overwritten. What probes do as well is in `devices.cpu.simd`, which says
 how the work is shared out. Halves are computed in float32 and rounded once at the end, in the intensity sweep too,
 where the CUDA kernel computes in half precision: a processor of today has no faster half arithmetic to show.
 """
@@ -13,6 +13,8 @@ import numpy as np
 from numba import prange
 
 from pytest_bandwidth.devices.cpu.simd import (
+    add,
+    copy,
     fence,
     get,
     inlined,
@@ -21,12 +23,14 @@ from pytest_bandwidth.devices.cpu.simd import (
     outside,
     parallel,
     put,
+    read,
     spread,
     stream,
+    sum_of,
     total,
     whole_lines,
+    write,
 )
-from pytest_bandwidth.devices.cpu.streams import add, copy, read, sum_of, write
 from pytest_bandwidth.suite.host_kernels.simd_math import (
     cosine,
     exponential,

@@ -8,7 +8,7 @@ import pytest
 from nvcc import nvcc
 
 from pytest_bandwidth.devices.code.callables import callable_code
-from pytest_bandwidth.devices.code.given import digest_of_file
+from pytest_bandwidth.devices.code.compiled import digest_of_file
 from pytest_bandwidth.fixture.input import checked_code
 
 SOURCE = """

@@ -13,10 +13,9 @@ import pytest
 from nvcc import nvcc
 
 from pytest_bandwidth.devices.code import fatbin
-from pytest_bandwidth.devices.code.compiled import codes_in
+from pytest_bandwidth.devices.code.compiled import codes_in, digest_of_code, digest_of_file, library_of
 from pytest_bandwidth.devices.code.cubin import MAGIC, code_of_file, resources_of
 from pytest_bandwidth.devices.code.fatbin import kernels_of, unpacked_lz4, unpacked_zstd
-from pytest_bandwidth.devices.code.given import digest_of_code, digest_of_file, library_of
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.fixture.input import checked_code

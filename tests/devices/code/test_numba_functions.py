@@ -15,8 +15,7 @@ import numpy as np
 from numba.core.typing.templates import builtin_registry
 from numba.extending import overload
 
-from pytest_bandwidth.devices.code.callables import callable_code
-from pytest_bandwidth.devices.code.functions import function_digest
+from pytest_bandwidth.devices.code.callables import callable_code, function_digest
 from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE
 
 SOURCE = '''
@@ -136,8 +135,7 @@ def test_compiling_a_function_does_not_change_its_identity():
 
 def test_what_numba_pickled_for_its_cache_keeps_its_identity():
     """As in a process that compiles a shipped kernel, whose type of vectors is then kept on disk."""
-    from pytest_bandwidth.devices.cpu.simd import SimdVector
-    from pytest_bandwidth.devices.cpu.streams import copy
+    from pytest_bandwidth.devices.cpu.simd import SimdVector, copy
 
     if "__slotnames__" in vars(SimdVector):
         del SimdVector.__slotnames__
@@ -150,7 +148,7 @@ def test_what_numba_pickled_for_its_cache_keeps_its_identity():
 SHIPPED = """
 import sys
 sys.path[:0] = sys.argv[1:]
-from pytest_bandwidth.devices.code.functions import function_digest
+from pytest_bandwidth.devices.code.callables import function_digest
 from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 for name, kernel in HOST_KERNELS.items():
     print(name, function_digest(kernel.function))

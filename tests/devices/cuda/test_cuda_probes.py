@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from gpu_model import ModelOutOfMemory
 
-from pytest_bandwidth.devices.cuda.probes import SMALLEST_BYTES, ProbeCall, ProbeSet
-from pytest_bandwidth.devices.cuda.runtime import ContextGuard
+from pytest_bandwidth.devices.cuda.runtime import SMALLEST_BYTES, ContextGuard, ProbeCall, ProbeSet
 from pytest_bandwidth.domain.errors import OutOfMemory
 from pytest_bandwidth.domain.traffic import MIXES, Mix, Traffic
 
