@@ -64,7 +64,13 @@ def checked_arguments(args: tuple[Any, ...], gpu: GpuArrays, types: Sequence[str
 def _checked(argument: Any, where: str, kind: str, gpu: GpuArrays) -> Any:
     # np.float64 is a float too, and is welcome: only the bare ones do not say how wide they are.
     if type(argument) is float:
-        remedy = instead_of_float(argument, kind)
+        number, size = _NUMBERS.get(kind, ("", 0))
+        if number == "i" or kind in _OTHER_WHOLE:
+            remedy = f"the kernel's parameter is {kind}, write a whole number"
+        elif number == "f" and not kind[-1].isdigit():  # no float4
+            remedy = f"write np.float{8 * size}({argument!r})"
+        else:
+            remedy = f"write np.float32({argument!r}), or np.float64({argument!r}) if the parameter is a double"
         raise UsageError(f"{where} is the bare Python float {argument!r}, which CuPy passes as a double: {remedy}")
     if type(argument) is complex:
         raise UsageError(f"{where} is the bare Python complex {argument!r}: write np.complex64 or np.complex128 of it")
@@ -186,16 +192,6 @@ _NUMBERS: dict[str, tuple[str, int]] = {
 _OTHER_WHOLE = frozenset(
     ("bool", "char", "signed char", "unsigned char", "int8_t", "uint8_t", "long", "unsigned long", "size_t")
 )
-
-
-def instead_of_float(value: float, kind: str) -> str:
-    """Say what to write instead of a Python float for a parameter of type `kind`, "" where the source does not tell."""
-    number, size = _NUMBERS.get(kind, ("", 0))
-    if number == "i" or kind in _OTHER_WHOLE:
-        return f"the kernel's parameter is {kind}, write a whole number"
-    if number == "f" and not kind[-1].isdigit():  # no float4
-        return f"write np.float{8 * size}({value!r})"
-    return f"write np.float32({value!r}), or np.float64({value!r}) if the parameter is a double"
 
 
 def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from pytest_bandwidth.domain.units import format_bytes, format_seconds
 # A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
 # to 10 ms wait for nothing; 1 % or 10 % keep about as many, with other processes and without.
 LARGEST_WAITED_SHARE = 0.03
+WAITED = Finding(RUN_DELAY, "a thread was ready to run and waited for a processor")
 LONGEST_RECORD = 64
 # Of the files that a process may have open, tests need some: of 1,024 mostly.
 MOST_THREADS = 256
@@ -80,14 +81,17 @@ class RunDelay:
     def time(self, call: Call) -> Sample:
         """Time one call between two readings of the clock, no garbage collection; note whether a thread waited."""
         with gc_disabled():
-            waited_before = self.seconds()
+            before = self.seconds()
             now = clock.perf_counter_ns  # what the call puts in its place is not read
             started = now()
             call()
             ended = now()
-            waited = longest_wait(waited_before, self.seconds())
+            after = self.seconds()
         seconds = (ended - started) * 1e-9
-        return Sample(seconds, seconds, why_disturbed(seconds, waited), waited)
+        waits = (after[thread] - begun for thread, begun in before.items() if thread in after)
+        waited = max(waits, default=0.0) if before else None
+        is_disturbed = waited is not None and waited > LARGEST_WAITED_SHARE * seconds
+        return Sample(seconds, seconds, WAITED if is_disturbed else None, waited)
 
     def close(self) -> None:
         """Close all accounts; the next look opens them again."""
@@ -95,20 +99,6 @@ class RunDelay:
             os.close(file)
         self._files.clear()
         self._process = 0
-
-
-def longest_wait(before: dict[str, float], after: dict[str, float]) -> float | None:
-    """Return the seconds that the thread waited that waited longest; None where no account is kept."""
-    if not before:
-        return None
-    return max((seconds - before[thread] for thread, seconds in after.items() if thread in before), default=0.0)
-
-
-def why_disturbed(seconds: float, waited: float | None) -> Finding | None:
-    """Return why a sample of so many seconds does not count; None where it does."""
-    if waited is None or waited <= LARGEST_WAITED_SHARE * seconds:
-        return None
-    return Finding(RUN_DELAY, "a thread was ready to run and waited for a processor")
 
 
 # Of data this many times as large as the last-level cache, what a cache still holds does not show.

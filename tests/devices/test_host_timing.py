@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,8 +15,6 @@ from pytest_bandwidth.devices.host_timing import (
     CacheEviction,
     RunDelay,
     from_a_drawn_place,
-    longest_wait,
-    why_disturbed,
 )
 from pytest_bandwidth.devices.open import open_device
 
@@ -37,20 +36,24 @@ def test_the_thread_that_waited_longest_counts(tasks):
     record(tasks, "1", 5_000_000)
     record(tasks, "2", 1_000_000)
     delay.look_for_threads()
-    before = delay.seconds()
-    record(tasks, "1", 5_100_000)
-    record(tasks, "2", 1_400_000)
-    assert longest_wait(before, delay.seconds()) == pytest.approx(400e-6)
+
+    def waits():
+        record(tasks, "1", 5_100_000)
+        record(tasks, "2", 1_400_000)
+
+    assert delay.time(waits).run_delay_seconds == pytest.approx(400e-6)
 
 
 def test_threads_come_and_go(tasks, monkeypatch):
     delay = RunDelay(tasks)
     record(tasks, "1", 10)
     delay.look_for_threads()
-    before = delay.seconds()
-    record(tasks, "2", 9_000_000_000)
-    delay.look_for_threads()
-    assert longest_wait(before, delay.seconds()) == 0.0  # what it waited before it was seen is not known
+
+    def begins():
+        record(tasks, "2", 9_000_000_000)
+        delay.look_for_threads()
+
+    assert delay.time(begins).run_delay_seconds == 0.0  # what it waited before it was seen is not known
     (tasks / "1" / "schedstat").unlink()
     (tasks / "1").rmdir()
     delay.look_for_threads()
@@ -72,24 +75,30 @@ def test_no_account_or_a_damaged_one_is_unknown_and_never_a_wait(tasks, content)
     (tasks / "1").mkdir()
     (tasks / "1" / "schedstat").write_text(content, encoding="ascii")
     delay.look_for_threads()
-    assert not longest_wait(delay.seconds(), delay.seconds())
+    assert not delay.time(lambda: None).run_delay_seconds
     delay = RunDelay(tasks / "none")
     delay.look_for_threads()
-    assert longest_wait(delay.seconds(), delay.seconds()) is None
-    assert why_disturbed(1.0, None) is None
+    unknown = delay.time(lambda: None)
+    assert (unknown.run_delay_seconds, unknown.drop) == (None, None)
 
 
 @pytest.mark.parametrize(
     ("seconds", "waited", "disturbed"),
     [
-        (1.0, LARGEST_WAITED_SHARE, False),
+        (1.0, 0.99 * LARGEST_WAITED_SHARE, False),
         (1.0, 1.01 * LARGEST_WAITED_SHARE, True),
         (1e-6, 0.0, False),
         (1e-6, 1e-6, True),
     ],
 )
-def test_a_sample_is_disturbed_past_a_share_of_it(seconds, waited, disturbed):
-    assert (why_disturbed(seconds, waited) is not None) is disturbed
+def test_a_sample_is_disturbed_past_a_share_of_it(tasks, monkeypatch, seconds, waited, disturbed):
+    times = iter([0, round(seconds * 1e9)])
+    monkeypatch.setattr(host_timing, "clock", SimpleNamespace(monotonic=lambda: 0.0, perf_counter_ns=times.__next__))
+    delay = RunDelay(tasks)
+    record(tasks, "1", 0)
+    delay.look_for_threads()
+    drop = delay.time(lambda: record(tasks, "1", round(waited * 1e9))).drop
+    assert (drop is not None) is disturbed
 
 
 MIB = 2**20

@@ -70,7 +70,13 @@ class RawKernelCodes:
             if why is not None:
                 return MeasuredCode(unknown=why)
             if made["code"] is None:
-                return self._of_module(_module_of(kernel), kernel.name)
+                data = _module_of(kernel)
+                if (machine := machine_code(data, kernel.name)) is not None:
+                    return MeasuredCode(CodeIdentity(sass=digest(*machine)))
+                module = normal_form(data.decode("utf-8", "replace"), kernel.name)
+                if module is None:
+                    return MeasuredCode(unknown=f"its file holds no kernel {kernel.name}, in PTX or a cubin")
+                return self._by_driver(MeasuredCode(CodeIdentity(ptx=ptx_digest(module.text)), module.text))
             ptx, cubin = self._compiled_of(made)
         # RuntimeError: NVRTC's and the driver's errors. The next three: CuPy's own, where a release is another.
         except (RuntimeError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
@@ -117,25 +123,12 @@ class RawKernelCodes:
             return "of files that it includes CuPy's cache may hold an older state; bandwidth.kernel sees to that"
         return None
 
-    def _of_module(self, data: bytes, name: str) -> MeasuredCode:
-        """Identify a kernel of a compiled module: a cubin, or PTX that the driver compiles."""
-        machine = machine_code(data, name)
-        if machine is not None:
-            return MeasuredCode(CodeIdentity(sass=digest(*machine)))
-        module = normal_form(data.decode("utf-8", "replace"), name)
-        if module is None:
-            return MeasuredCode(unknown=f"its file holds no kernel {name}, in PTX or a cubin")
-        return self._by_driver(MeasuredCode(CodeIdentity(ptx=ptx_digest(module.text)), module.text))
-
     def _compiled_of(self, made: Mapping[str, Any]) -> _Compiled:
-        source = (made["code"], made["options"], made["name_expressions"] or ())
-        if source not in self._compiled:
-            self._compiled[source] = self._compile(*source)
-        return self._compiled[source]
-
-    def _compile(self, text: str, given: tuple[str, ...], name_expressions: tuple[str, ...]) -> _Compiled:
+        source = text, given, name_expressions = made["code"], made["options"], made["name_expressions"] or ()
+        if source in self._compiled:
+            return self._compiled[source]
         nvrtc, compiler = self._cupy.cuda.nvrtc, self._cupy.cuda.compiler
-        arch, made = compiler._get_arch_for_options_for_nvrtc()
+        arch, kind = compiler._get_arch_for_options_for_nvrtc()
         options = (*self._cupy._core.core.assemble_cupy_compiler_options(given), *_ALWAYS, arch)
         if compiler._get_bool_env_variable(_DEBUG_VARIABLE, False):
             options = (*options, *_DEBUG)
@@ -146,9 +139,11 @@ class RawKernelCodes:
             nvrtc.compileProgram(program, options)
             ptx = nvrtc.getPTX(program).rstrip(b"\0").decode("utf-8", "replace")
             # CuPy hands out all but the last byte, and the driver reads the one that ends a text of Python's.
-            return ptx, nvrtc.getCUBIN(program) + b"\0" if made == "cubin" else b""
+            compiled = ptx, nvrtc.getCUBIN(program) + b"\0" if kind == "cubin" else b""
         finally:
             nvrtc.destroyProgram(program)
+        self._compiled[source] = compiled
+        return compiled
 
     def _by_driver(self, code: MeasuredCode) -> MeasuredCode:
         """Know machine code that the driver makes of PTX by both; where its version is not known, not at all."""

@@ -57,32 +57,6 @@ def open_context(index: int) -> Opened:
         why = "the cuda device needs CuPy, which is not installed:"
         said = why if is_missing else f"CuPy does not import ({one_line(error)}): reinstall it,"
         raise DeviceUnavailable(f"{said} {EXTRAS}") from None
-    _check_index(cupy, index)
-    facts = read_facts(cupy, index)
-    library = "amdsmi" if facts.gfx else "nvml"
-    slice_uuid = f"MIG-{facts.uuid}" if facts.uuid else None
-    answer: ManagedGpu | str = open_amdsmi(facts.pci_bus_id) if facts.gfx else open_nvml(facts.pci_bus_id, slice_uuid)
-    gpu = None if isinstance(answer, str) else answer
-    uses_before = gpu.compute_processes() if gpu else None
-    guard = ContextGuard(cupy.cuda.runtime.deviceSynchronize, (cupy.cuda.memory.OutOfMemoryError,))
-    try:
-        cupy.cuda.Device(index).use()
-        cupy.cuda.runtime.free(0)  # opens the context; an error would otherwise show up at the first array
-        module = cupy.RawModule(code=(shipped_folder() / "probe.cu").read_text(encoding="utf-8"))
-        runtime = CupyRuntime(cupy, module, index, facts.cache_bytes, facts.sm_count, guard)
-    except cupy.cuda.compiler.CompileException as error:
-        raise DeviceUnavailable(
-            f"cuda:{index} ({facts.name}) compiles no kernels: {one_line(error)}; "
-            f"{_OF_HIPRTC if facts.gfx else _OF_NVRTC}"
-        ) from None
-    except (RuntimeError, ImportError, OSError, MemoryError) as error:
-        raise DeviceUnavailable(f"cuda:{index} ({facts.name}) does not start: {one_line(error)}") from None
-    ownership = _ownership(cupy, gpu, uses_before)
-    state = {library: answer if isinstance(answer, str) else "available"}
-    return Opened(cupy, index, facts, gpu, state, runtime, module, guard, ownership)
-
-
-def _check_index(cupy: Any, index: int) -> None:
     runtime = cupy.cuda.runtime
     visible = os.environ.get("HIP_VISIBLE_DEVICES" if runtime.is_hip else "CUDA_VISIBLE_DEVICES")
     try:
@@ -93,6 +67,28 @@ def _check_index(cupy: Any, index: int) -> None:
         listed = f" under CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
         there_is = "there is 1 GPU, cuda:0" if count == 1 else f"there are {count} GPUs, cuda:0 to cuda:{count - 1}"
         raise DeviceUnavailable(f"no device cuda:{index}: {there_is}{listed}")
+    facts = read_facts(cupy, index)
+    library = "amdsmi" if facts.gfx else "nvml"
+    slice_uuid = f"MIG-{facts.uuid}" if facts.uuid else None
+    answer: ManagedGpu | str = open_amdsmi(facts.pci_bus_id) if facts.gfx else open_nvml(facts.pci_bus_id, slice_uuid)
+    gpu = None if isinstance(answer, str) else answer
+    uses_before = gpu.compute_processes() if gpu else None
+    guard = ContextGuard(runtime.deviceSynchronize, (cupy.cuda.memory.OutOfMemoryError,))
+    try:
+        cupy.cuda.Device(index).use()
+        runtime.free(0)  # opens the context; an error would otherwise show up at the first array
+        module = cupy.RawModule(code=(shipped_folder() / "probe.cu").read_text(encoding="utf-8"))
+        on_device = CupyRuntime(cupy, module, index, facts.cache_bytes, facts.sm_count, guard)
+    except cupy.cuda.compiler.CompileException as error:
+        raise DeviceUnavailable(
+            f"cuda:{index} ({facts.name}) compiles no kernels: {one_line(error)}; "
+            f"{_OF_HIPRTC if facts.gfx else _OF_NVRTC}"
+        ) from None
+    except (RuntimeError, ImportError, OSError, MemoryError) as error:
+        raise DeviceUnavailable(f"cuda:{index} ({facts.name}) does not start: {one_line(error)}") from None
+    ownership = _ownership(cupy, gpu, uses_before)
+    state = {library: answer if isinstance(answer, str) else "available"}
+    return Opened(cupy, index, facts, gpu, state, on_device, module, guard, ownership)
 
 
 def _why_no_device(error: BaseException, runtime: Any, visible: str | None) -> str:

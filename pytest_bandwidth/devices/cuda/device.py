@@ -34,13 +34,13 @@ from pytest_bandwidth.devices.base import (
 )
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
 from pytest_bandwidth.devices.contents import contents_text, host_contents
-from pytest_bandwidth.devices.cuda import health, kernels, timing
+from pytest_bandwidth.devices.cuda import kernels, timing
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, device_sums, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.health import Health
 from pytest_bandwidth.devices.cuda.identity import arithmetic_peak, choose_peak, datasheet_flops, join_identity
 from pytest_bandwidth.devices.cuda.kernels import Variables
-from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
+from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.cuda.runtime import ProbeCall, ProbeSet, mute_lost_context
 from pytest_bandwidth.devices.cuda.timing import Timer, open_records
 from pytest_bandwidth.devices.numpy_arrays import (
@@ -57,7 +57,7 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.roofline import SM_CLOCK_MHZ
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -382,7 +382,7 @@ class CudaDevice(TimedDevice):
         """
         with self._current(), self.zones.pause():
             if workload.graph:
-                workload = self._as_replay(workload)
+                workload = self._replayed(workload)
             cold = workload.cold and self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))
             self._timer.begin(cold, workload.written_share(self.nbytes))
             if self._blocking is not None:
@@ -395,25 +395,27 @@ class CudaDevice(TimedDevice):
                 empty = self._timer.known_empty_seconds
                 if self._timer.blocked and self._in_graph is None and empty is not None and measurement.samples:
                     timing.refuse_empty(median(measurement.samples), empty)  # it may have moved away since calibration
-                explained = measurement.with_finding(*self._timer.findings, *self._findings(before, measurement))
+                around = (measurement.conditions_before, measurement.conditions_after)
+                reasons = (reason for conditions in around for reason in conditions.event_reasons)
+                found = self._health.findings(before, reasons, self._nominal_clock_mhz, self._max_memory_clock_mhz)
+                explained = measurement.with_finding(*self._timer.findings, *found)
                 return replace(explained, detail={**measurement.detail, **self._detail(workload.stream)})
             finally:
                 self._measured, self._in_graph = None, None
                 self._timer.begin(cold=True)  # what was learned holds for this workload only
 
-    def _as_replay(self, workload: Workload) -> Workload:
-        """Return the workload as a replay of a graph. Raises UsageError where it cannot be captured so, OutOfMemory."""
+    def _replayed(self, workload: Workload) -> Workload:
+        """Return the workload, and what is sampled beside it, as replays of a graph: of launches, or of one run each.
+
+        Raises UsageError where it cannot be captured so, OutOfMemory.
+        """
         if self._cupy.cuda.runtime.is_hip:
             raise UsageError("graph=True: CuPy captures no graphs under HIP: measure it without")
-        if workload.launch is None:
-            return self._run_replayed(workload)
-        beside = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
-        if len(beside) < len(workload.interleaved):
-            raise UsageError("graph=True: expected one kernel launch, and no doubled=")
-        return self._launches_replayed(workload, (workload.launch, *beside))
-
-    def _run_replayed(self, workload: Workload) -> Workload:
-        """Return the workload, and what is sampled beside it, as replays of a graph of one run each."""
+        if workload.launch is not None:
+            beside = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
+            if len(beside) < len(workload.interleaved):
+                raise UsageError("graph=True: expected one kernel launch, and no doubled=")
+            return self._launches_replayed(workload, (workload.launch, *beside))
         timing.settle(self._timer, workload)
         stream = self._runtime.stream(workload.stream)
         # CUDA does not capture its default stream. In place of that one that waits for it: then CUDA refuses what a
@@ -516,7 +518,8 @@ class CudaDevice(TimedDevice):
             raise
 
     def _is_small(self, data_bytes: int) -> bool:
-        return timing.needs_flush(data_bytes, self._facts.cache_bytes)
+        """Return whether the cache could serve a run from what the run before left in it."""
+        return data_bytes < timing.CACHES_TO_BE_COLD * self._facts.cache_bytes
 
     def _random_bytes(self, size: int) -> Any:
         words = self._cupy.empty(-(-size // 8), np.uint64)
@@ -535,17 +538,6 @@ class CudaDevice(TimedDevice):
 
     def _free_pool(self) -> None:
         self._cupy.get_default_memory_pool().free_all_blocks()
-
-    def _findings(self, before: GpuReading, measurement: Measurement) -> tuple[Finding | None, ...]:
-        reading, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
-        slowdown = health.slowdown_finding(reason for conditions in around for reason in conditions.event_reasons)
-        return (
-            health.clocks_disagree(self._timer.clock_mhz, reading.conditions.sm_clock_mhz, slowed=slowdown is not None),
-            health.sm_clock_low(self._timer.clock_mhz, self._nominal_clock_mhz),
-            health.memory_clock_low(reading.conditions.memory_clock_mhz, self._max_memory_clock_mhz),
-            slowdown,
-            health.ecc_finding(before, reading),
-        )
 
     def _detail(self, stream: Any) -> dict[str, Any]:
         def nothing_launched() -> Call:  # as the samples of this measurement launch their work

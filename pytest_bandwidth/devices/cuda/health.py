@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,28 +76,51 @@ class Health:
         others = tuple(f"{named[pid]} (pid {pid}, {percent} %)" for pid, percent in busy.items())
         return replace(found, sm_clock_mhz=self.counted_clock() or found.sm_clock_mhz, others=others)
 
+    def findings(
+        self, before: GpuReading, reasons: Iterable[str], nominal_mhz: float | None, largest_mhz: float | None
+    ) -> Iterator[Finding]:
+        """Yield what explains the figures of a measurement that began with that reading.
 
-def ecc_finding(before: GpuReading, after: GpuReading) -> Finding | None:
-    """Report new uncorrectable memory errors between two readings."""
-    if before.uncorrected_ecc_errors is None or after.uncorrected_ecc_errors is None:
-        return None
-    new = after.uncorrected_ecc_errors - before.uncorrected_ecc_errors
-    if new <= 0:
-        return None
-    return Finding(ECC, f"the GPU's memory had {new} uncorrectable ECC error(s) while measuring: replace it")
-
-
-def slowdown_finding(event_reasons: Iterable[str]) -> Finding | None:
-    """Report clocks held down by heat or power supply; a power cap is no finding."""
-    seen = set(event_reasons)
-    slowing = [reason for reason in (*NVML_SLOWDOWNS, *AMD_SLOWDOWNS) if reason in seen]
-    if not slowing:
-        return None
-    return Finding(
-        SLOWDOWN,
-        f"the driver reports {', '.join(slowing)} around the samples, expected none: clocks were held down, and "
-        "figures with them; look at the GPU's cooling and power supply",
-    )
+        reasons: for which clocks were held down, by the driver's word around the samples. nominal_mhz: the SM clock's.
+        largest_mhz: the maximum of the memory clock.
+        """
+        counted, reported = self.counted_clock(), self.reading.conditions.sm_clock_mhz
+        seen = set(reasons)
+        slowing = [reason for reason in (*NVML_SLOWDOWNS, *AMD_SLOWDOWNS) if reason in seen]
+        # The hardware slows itself down. Where the driver does not say so, the two only tell of different moments: the
+        # counted clock of the samples, the reported one of an instant after them.
+        if slowing and counted and reported and counted < CLOCKS_AGREE * reported:
+            yield Finding(
+                SM_CLOCK,
+                f"the SM clock counted was {counted:.0f} MHz while the driver reports {reported:.0f}: "
+                "the GPU skips cycles (power brake, heat, or a power supply that is too weak)",
+            )
+        if counted and nominal_mhz and counted < THROTTLED_SHARE * nominal_mhz:
+            yield Finding(
+                SM_CLOCK_LOW,
+                f"the SM clock was {counted:.0f} MHz over the samples, expected at least {THROTTLED_SHARE * 100:.0f} % "
+                f"of its nominal {nominal_mhz:.0f}: figures are those of a slower GPU (clocks that were set, a power "
+                "limit, heat); `nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
+            )
+        memory = self.reading.conditions.memory_clock_mhz
+        if memory and largest_mhz and memory < MEMORY_CLOCK_SHARE * largest_mhz:
+            yield Finding(
+                MEMORY_CLOCK,
+                f"the memory clock was {memory:.0f} MHz after the samples, expected at least "
+                f"{MEMORY_CLOCK_SHARE * 100:.0f} % of its maximum of {largest_mhz:.0f}: GB/s, the probe's too, are "
+                "those of slower memory (a clock that was set, a power state, heat); "
+                "`nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
+            )
+        if slowing:
+            yield Finding(
+                SLOWDOWN,
+                f"the driver reports {', '.join(slowing)} around the samples, expected none: clocks were held down, "
+                "and figures with them; look at the GPU's cooling and power supply",
+            )
+        errors, earlier = self.reading.uncorrected_ecc_errors, before.uncorrected_ecc_errors
+        if errors is not None and earlier is not None and (new := errors - earlier) > 0:
+            text = f"the GPU's memory had {new} uncorrectable ECC error(s) while measuring: replace it"
+            yield Finding(ECC, text)
 
 
 # NVBench's share: a sample so far below the clock that the samples before it had tells of the power supply, not of the
@@ -147,45 +170,6 @@ def throttled(clock_mhz: float | None, before_mhz: Sequence[float]) -> Finding |
     return Finding("throttled", f"the SM clock fell below {THROTTLED_SHARE * 100:.0f} % of that of the samples before")
 
 
-def sm_clock_low(counted_mhz: float | None, nominal_mhz: float | None) -> Finding | None:
-    """Report a clock that stays well below the nominal one, and with it whatever is not bound by memory."""
-    if not counted_mhz or not nominal_mhz or counted_mhz >= THROTTLED_SHARE * nominal_mhz:
-        return None
-    return Finding(
-        SM_CLOCK_LOW,
-        f"the SM clock was {counted_mhz:.0f} MHz over the samples, expected at least {THROTTLED_SHARE * 100:.0f} % of "
-        f"its nominal {nominal_mhz:.0f}: figures are those of a slower GPU (clocks that were set, a power limit, "
-        "heat); `nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
-    )
-
-
-def clocks_disagree(counted_mhz: float | None, reported_mhz: float | None, *, slowed: bool) -> Finding | None:
-    """Report a counted clock lower than the driver says: the hardware slows itself down. The reverse is idling.
-
-    slowed: whether the driver says that heat or power holds the GPU back. Else the two only tell of different moments:
-    the counted clock of the samples, the reported one of an instant after them.
-    """
-    if not slowed or not counted_mhz or not reported_mhz or counted_mhz >= CLOCKS_AGREE * reported_mhz:
-        return None
-    return Finding(
-        SM_CLOCK,
-        f"the SM clock counted was {counted_mhz:.0f} MHz while the driver reports {reported_mhz:.0f}: "
-        "the GPU skips cycles (power brake, heat, or a power supply that is too weak)",
-    )
-
-
-def memory_clock_low(found_mhz: float | None, largest_mhz: float | None) -> Finding | None:
-    """Report a memory clock well below its maximum, and with it all that memory can reach."""
-    if not found_mhz or not largest_mhz or found_mhz >= MEMORY_CLOCK_SHARE * largest_mhz:
-        return None
-    return Finding(
-        MEMORY_CLOCK,
-        f"the memory clock was {found_mhz:.0f} MHz after the samples, expected at least "
-        f"{MEMORY_CLOCK_SHARE * 100:.0f} % of its maximum of {largest_mhz:.0f}: GB/s, the probe's too, are those of "
-        "slower memory (a clock that was set, a power state, heat); `nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
-    )
-
-
 # A desktop's compositor holds the GPU at a few per cent for ever; below this nobody counts as busy.
 ACTIVE_PERCENT = 5
 # What is allocated to recognise ourselves by: large beside the chunks that drivers and pools work in.
@@ -206,28 +190,6 @@ class Ownership:
     known: bool = True
     how: str = SAME_PROCESS_IDS
     look: Callable[[], frozenset[int]] | None = None
-
-
-def own_process(before: Uses | None, after: Uses | None, pid: int) -> int | None:
-    """Return our id as NVML has it, from the lists before and after we opened a context; None if they do not tell."""
-    if after is None:
-        return None
-    if pid in after and (before is None or pid not in before or len(after) == 1):
-        return pid
-    fresh = set(after) - set(before or {})
-    return fresh.pop() if before is not None and len(fresh) == 1 else None
-
-
-def grown_process(before: Uses | None, after: Uses | None, grown_bytes: int) -> int | None:
-    """Return the one process whose GPU memory grew by so much between two lists; None where none or several did."""
-    if before is None or after is None:
-        return None
-    matching = [
-        pid
-        for pid, used in after.items()
-        if used is not None and abs(used - (before.get(pid) or 0) - grown_bytes) <= FINGERPRINT_SLACK_BYTES
-    ]
-    return matching[0] if len(matching) == 1 else None
 
 
 def parents_of_all(proc: Path = Path("/proc")) -> dict[int, int]:
@@ -264,13 +226,25 @@ def find_ownership(
     fingerprint: Callable[[], tuple[Uses | None, Uses | None]],
     environ: Mapping[str, str] = os.environ,
 ) -> Ownership:
-    """Return our ids as NVML numbers them. fingerprint: allocates FINGERPRINT_BYTES, gives the lists around that."""
-    pid = os.getpid()
-    own = own_process(before, after, pid)
-    if own is None and after:
-        own = grown_process(*fingerprint(), FINGERPRINT_BYTES)
-    if own is None:
+    """Return our ids as NVML numbers them. before, after: the lists around the opening of our context.
+
+    fingerprint: allocates FINGERPRINT_BYTES, gives the lists around that.
+    """
+    pid, found = os.getpid(), set(after or ()) - set(before or ())
+    if after is not None and pid in after and (before is None or pid not in before or len(after) == 1):
+        found = {pid}
+    elif after and (before is None or len(found) != 1):
+        plain, grown = fingerprint()
+        found = {
+            one
+            for one, used in (grown or {}).items()
+            if used is not None
+            and plain is not None
+            and abs(used - (plain.get(one) or 0) - FINGERPRINT_BYTES) <= FINGERPRINT_SLACK_BYTES
+        }
+    if len(found) != 1:
         return Ownership(known=False, how="own process not found in the list of processes")
+    (own,) = found
     if own != pid:
         return Ownership(frozenset({own}), how=f"host process id {own} (another pid namespace)")
     workers = "PYTEST_XDIST_WORKER" in environ

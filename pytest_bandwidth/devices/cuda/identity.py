@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
-from pytest_bandwidth.devices.cuda.management import GpuIdentity
+from pytest_bandwidth.devices.cuda.management import GpuIdentity, text_of
 from pytest_bandwidth.devices.datasheets import PRECISION_OF_DTYPE, Datasheet, datasheets
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Fact, Peak
 
@@ -59,8 +59,14 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
     if not runtime.is_hip:
         with suppress(ImportError, RuntimeError):  # its library is missing, which the first compilation tells
             compiler = "{}.{}".format(*cupy.cuda.nvrtc.getVersion())
+    kilohertz = None
+    with suppress(AttributeError, KeyError, RuntimeError):
+        # By CUDA's attribute, since the properties lost it with CUDA 13; by HIP's property, since the numbers that CuPy
+        # has of HIP's attributes are those of old releases: that of the clock asks for something else today.
+        attribute = None if runtime.is_hip else runtime.cudaDevAttrClockRate
+        kilohertz = properties["clockRate"] if runtime.is_hip else runtime.deviceGetAttribute(attribute, index)
     return CudaFacts(
-        name=_decoded(properties["name"]),
+        name=text_of(properties["name"]) or "",
         memory_bytes=int(properties["totalGlobalMem"]),
         major=int(properties["major"]),
         minor=int(properties["minor"]),
@@ -73,24 +79,10 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
         runtime_version=runtime.runtimeGetVersion(),
         cupy_version=str(cupy.__version__),
         uuid=None if runtime.is_hip else driver_uuid(index),
-        gfx=_decoded(arch).partition(":")[0] if arch else None,
-        clock_mhz=_clock_mhz(runtime, index, properties),
+        gfx=(text_of(arch) or "").partition(":")[0] or None,
+        clock_mhz=None if kilohertz is None else kilohertz / 1e3,
         nvrtc_version=compiler,
     )
-
-
-def _clock_mhz(runtime: Any, index: int, properties: Mapping[str, Any]) -> float | None:
-    """Return the maximum SM clock by the runtime's own word, for machines without NVML.
-
-    By CUDA's attribute, since the properties lost it with CUDA 13; by HIP's property, since the numbers that CuPy has
-    of HIP's attributes are those of old releases: that of the clock asks for something else today.
-    """
-    try:
-        if runtime.is_hip:
-            return float(properties["clockRate"]) / 1e3
-        return float(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, index)) / 1e3  # given in kHz
-    except (AttributeError, KeyError, RuntimeError):
-        return None
 
 
 def driver_uuid(index: int) -> str | None:
@@ -115,7 +107,7 @@ def join_identity(facts: CudaFacts, known: GpuIdentity, extra: Mapping[str, Fact
     """Join both into one identity. Settings hold what makes figures incomparable; everything else is a fact."""
     # Named where it is none, too: what an entry does not name is not compared. A card passed through whole is as fast.
     settings = {"mig": known.mig, "ecc": known.ecc, "virtual": "vgpu" if known.virtual == "vgpu" else "none"}
-    api, version = ("hip", hip_version_text) if facts.gfx else ("cuda", version_text)
+    api, version = ("hip", _hip_version_text) if facts.gfx else ("cuda", version_text)
     found: dict[str, Fact] = {
         "gfx": facts.gfx,
         "compute_capability": None if facts.gfx else f"{facts.major}.{facts.minor}",
@@ -151,13 +143,9 @@ def version_text(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def hip_version_text(version: int) -> str:
+def _hip_version_text(version: int) -> str:
     """Format a version of HIP: 70051831 → 7.0.51831."""
     return f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
-
-
-def _decoded(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 # A driver keeps up to a few per cent of the memory for itself and ECC, so sizes are compared with this slack.

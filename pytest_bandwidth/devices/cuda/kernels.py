@@ -41,15 +41,6 @@ LONGEST_LOG = 6000
 HEADERS_MACRO = "PYTEST_BANDWIDTH_HEADERS"
 
 
-def compile_options(source: KernelSource, *, on_hip: bool) -> tuple[str, ...]:
-    """Return the user's options, the include folders, and a hash of the included headers."""
-    options = options_of(source)
-    if not on_hip:  # hiprtc has its own headers
-        options = (*options, f"-I{STAND_INS}")
-    folders = include_folders(options)
-    return (*options, f"-D{HEADERS_MACRO}={headers_digest(source.text, folders)}") if folders else options
-
-
 def kernel_of_compiled(cupy: Any, source: KernelSource) -> tuple[Any, bytes]:
     """Return a cupy.RawKernel of the first of a source's codes that the driver takes, and that code.
 
@@ -98,7 +89,11 @@ def compile_kernel(cupy: Any, source: KernelSource) -> Any:
 
 
 def _function(cupy: Any, source: KernelSource, expressions: tuple[str, ...]) -> Any:
-    options = compile_options(source, on_hip=cupy.cuda.runtime.is_hip)
+    options = options_of(source)
+    if not cupy.cuda.runtime.is_hip:  # hiprtc has its own headers
+        options = (*options, f"-I{STAND_INS}")
+    if folders := include_folders(options):
+        options = (*options, f"-D{HEADERS_MACRO}={headers_digest(source.text, folders)}")
     module = cupy.RawModule(code=source.text, options=options, name_expressions=list(expressions) or None)
     try:
         return module.get_function(source.name)
@@ -149,37 +144,28 @@ def prepared_call(gpu: GpuArrays, launch: Launch, source: KernelSource | None = 
     if is_raw:
         if launch.shared_bytes < 0:
             raise UsageError(f"shared memory is {launch.shared_bytes} bytes, expected 0 or more")
-        if cupy.cuda.runtime.is_hip:
-            _check_shared_memory(cupy, kernel, launch.shared_bytes, gpu.index)
-        else:
-            _allow_shared_memory(kernel, launch.shared_bytes)
+        _allow_shared_memory(gpu, kernel, launch.shared_bytes)
     return args
 
 
-def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
-    """Ask for more than 48 KiB of dynamic shared memory, which users of RawKernel tend to forget."""
-    if shared_bytes + kernel.shared_size_bytes <= SHARED_BYTES_FOR_ALL:
-        return
-    try:
-        kernel.max_dynamic_shared_size_bytes = shared_bytes
-    except RuntimeError as error:  # CUDADriverError
-        raise UsageError(
-            f"the launch asks for {shared_bytes} bytes of dynamic shared memory a block, which this GPU refuses "
-            f"({one_line(error)}): ask for less"
-        ) from None
-
-
-def _check_shared_memory(cupy: Any, kernel: Any, shared_bytes: int, index: int) -> None:
-    """Raise UsageError for more shared memory than an AMD GPU has for a block.
-
-    There all of it is a kernel's for the asking: HIP has no attribute to set, and CuPy's setter always fails.
-    """
-    wanted = shared_bytes + kernel.shared_size_bytes
-    most = int(cupy.cuda.runtime.getDeviceProperties(index)["sharedMemPerBlock"])
-    if wanted > most:
-        raise UsageError(
-            f"the launch asks for {wanted} bytes of shared memory a block, this GPU has {most}: ask for less"
-        )
+def _allow_shared_memory(gpu: GpuArrays, kernel: Any, shared_bytes: int) -> None:
+    """Ask for more than 48 KiB of dynamic shared memory, which users of RawKernel tend to forget. Raises UsageError."""
+    wanted, runtime = shared_bytes + kernel.shared_size_bytes, gpu.cupy.cuda.runtime
+    if runtime.is_hip:
+        # There all of it is a kernel's for the asking: HIP has no attribute to set, and CuPy's setter always fails.
+        most = int(runtime.getDeviceProperties(gpu.index)["sharedMemPerBlock"])
+        if wanted > most:
+            raise UsageError(
+                f"the launch asks for {wanted} bytes of shared memory a block, this GPU has {most}: ask for less"
+            )
+    elif wanted > SHARED_BYTES_FOR_ALL:
+        try:
+            kernel.max_dynamic_shared_size_bytes = shared_bytes
+        except RuntimeError as error:  # CUDADriverError
+            raise UsageError(
+                f"the launch asks for {shared_bytes} bytes of dynamic shared memory a block, which this GPU refuses "
+                f"({one_line(error)}): ask for less"
+            ) from None
 
 
 def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
@@ -395,7 +381,12 @@ def rotated_arguments(gpu: GpuArrays, args: Sequence[Any], count: int, free_byte
         )
     sets = [tuple(args)]
     for _ in range(count - 1):
-        copies = {place: _copy(gpu.cupy, array) for place, array in by_place.items()}
+        copies = {}
+        for place, array in by_place.items():
+            shift = array.data.ptr % ALIGNMENT
+            memory = gpu.cupy.cuda.alloc(array.nbytes + shift) + shift
+            memory.copy_from_device(array.data, array.nbytes)
+            copies[place] = gpu.cupy.ndarray(array.shape, array.dtype, memptr=memory, strides=array.strides)
         sets.append(tuple(copies[a.data.ptr, a.nbytes] if gpu.is_array(a) and a.nbytes else a for a in args))
     return sets
 
@@ -482,10 +473,3 @@ def _captured(cupy: Any, stream: Any, calls: Sequence[Call], allocate: Callable[
                 stream.end_capture()
             raise
         return stream.end_capture()
-
-
-def _copy(cupy: Any, array: Any) -> Any:
-    shift = array.data.ptr % ALIGNMENT
-    place = cupy.cuda.alloc(array.nbytes + shift) + shift
-    place.copy_from_device(array.data, array.nbytes)
-    return cupy.ndarray(array.shape, array.dtype, memptr=place, strides=array.strides)

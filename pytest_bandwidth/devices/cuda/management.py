@@ -83,21 +83,23 @@ class NvmlGpu:
     pynvml: Any
     handle: Any
     slice_handle: Any = None
-    _refused: set[str] = field(default_factory=set)
 
     def identity(self) -> GpuIdentity:
         """Read everything that stays. Called once."""
         n = self.pynvml
-        slice_name = _text(self._read("nvmlDeviceGetName", handle=self.slice_handle)) if self.slice_handle else None
+        slice_name = text_of(self._read("nvmlDeviceGetName", handle=self.slice_handle)) if self.slice_handle else None
+        mig = {None: "unsupported", 0: "disabled"}.get(self._first("nvmlDeviceGetMigMode"), "enabled")
+        if mig == "enabled" and slice_name and " MIG " in slice_name:
+            mig = slice_name.rpartition(" MIG ")[2]  # of "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
         return GpuIdentity(
-            name=slice_name or _text(self._read("nvmlDeviceGetName")),
-            uuid=_text(self._read("nvmlDeviceGetUUID", handle=self.slice_handle)),
-            driver_version=_text(self._call(n.nvmlSystemGetDriverVersion, "nvmlSystemGetDriverVersion")),
+            name=slice_name or text_of(self._read("nvmlDeviceGetName")),
+            uuid=text_of(self._read("nvmlDeviceGetUUID", handle=self.slice_handle)),
+            driver_version=text_of(self._told(n.nvmlSystemGetDriverVersion)),
             max_sm_clock_mhz=self._read("nvmlDeviceGetMaxClockInfo", n.NVML_CLOCK_SM),
             default_sm_clock_mhz=self._read("nvmlDeviceGetDefaultApplicationsClock", n.NVML_CLOCK_SM),
             max_memory_clock_mhz=self._read("nvmlDeviceGetMaxClockInfo", n.NVML_CLOCK_MEM),
             memory_bus_width_bits=self._read("nvmlDeviceGetMemoryBusWidth"),
-            mig=self._mig(slice_name),
+            mig=mig,
             ecc=_on_off(self._first("nvmlDeviceGetEccMode"), "unsupported"),
             persistence=_on_off(self._read("nvmlDeviceGetPersistenceMode"), None),
             virtual=_NVML_VIRTUALIZATION.get(self._read("nvmlDeviceGetVirtualizationMode") or 0, "unknown"),
@@ -148,16 +150,7 @@ class NvmlGpu:
 
     def process_name(self, pid: int) -> str | None:
         """Return the program behind a process id, where it may be known."""
-        return _text(self._call(lambda: self.pynvml.nvmlSystemGetProcessName(pid), f"name of {pid}"))
-
-    def _mig(self, slice_name: str | None) -> str:
-        mode = self._first("nvmlDeviceGetMigMode")
-        if mode is None:
-            return "unsupported"
-        if mode == 0:
-            return "disabled"
-        # NVML names a slice "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
-        return slice_name.rpartition(" MIG ")[2] if slice_name and " MIG " in slice_name else "enabled"
+        return text_of(self._told(lambda: self.pynvml.nvmlSystemGetProcessName(pid)))
 
     def _first(self, name: str) -> Any:
         """Return the current one of a pair (current, pending)."""
@@ -165,21 +158,16 @@ class NvmlGpu:
         return None if pair is None else pair[0]
 
     def _read(self, name: str, *args: Any, handle: Any = None) -> Any:
-        key = name if handle is None else f"{name} of the slice"
-        return self._call(lambda: self._unguarded(name, *args, handle=handle), key)
+        return self._told(lambda: self._unguarded(name, *args, handle=handle))
 
     def _unguarded(self, name: str, *args: Any, handle: Any = None) -> Any:
         function = getattr(self.pynvml, name, None)
         return None if function is None else function(self.handle if handle is None else handle, *args)
 
-    def _call(self, function: Callable[[], Any], name: str) -> Any:
-        if name in self._refused:
-            return None
+    def _told(self, ask: Callable[[], Any]) -> Any:
         try:
-            return function()
-        except self.pynvml.NVMLError as error:
-            if error.value in (self.pynvml.NVML_ERROR_NOT_SUPPORTED, self.pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
-                self._refused.add(name)  # it will not change its mind
+            return ask()
+        except self.pynvml.NVMLError:
             return None
 
 
@@ -205,7 +193,8 @@ def open_nvml(pci_bus_id: str, mig_uuid: str | None = None) -> NvmlGpu | str:
     return NvmlGpu(pynvml, handle, slice_handle)
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
+    """Return what a library gives as a text or as its bytes."""
     if value is None:
         return None
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -248,6 +237,9 @@ class AmdSmiGpu:
     def identity(self) -> GpuIdentity:
         clocks = self.amdsmi.AmdSmiClkType
         virtual = getattr(self._read("amdsmi_get_gpu_virtualization_mode", "mode"), "name", "HOST")
+        # As in ``CPX NPS4``.
+        parts = [self._read(f"amdsmi_get_gpu_{kind}_partition") for kind in ("compute", "memory")]
+        partition = " ".join(filter(None, parts)) if {*parts} - {None, *_WHOLE} else "unsupported"
         return GpuIdentity(
             name=self._read("amdsmi_get_gpu_asic_info", "market_name"),
             uuid=self._read("amdsmi_get_gpu_device_uuid"),
@@ -255,7 +247,7 @@ class AmdSmiGpu:
             max_sm_clock_mhz=self._read("amdsmi_get_clock_info", "max_clk", clocks.GFX),
             max_memory_clock_mhz=self._read("amdsmi_get_clock_info", "max_clk", clocks.MEM),
             memory_bus_width_bits=self._read("amdsmi_get_gpu_vram_info", "vram_bit_width"),
-            mig=self._partition(),
+            mig=partition,
             ecc=_on_off(self._read("amdsmi_get_gpu_ecc_enabled"), "unsupported"),
             virtual=_AMD_VIRTUALIZATION.get(virtual, "unknown"),
             power_limit_w=_scaled(self._read("amdsmi_get_power_cap_info", "power_cap"), 1e6),
@@ -301,12 +293,6 @@ class AmdSmiGpu:
         if found is not None:
             self._names = {one["pid"]: one["name"] for one in found if _known(one.get("name")) is not None}
         return found
-
-    def _partition(self) -> str:
-        """Return the compute and the memory partition, as in ``CPX NPS4``; "unsupported" for a card in one piece."""
-        parts = (self._read("amdsmi_get_gpu_compute_partition"), self._read("amdsmi_get_gpu_memory_partition"))
-        named = [part for part in parts if part]
-        return "unsupported" if all(part in _WHOLE for part in named) else " ".join(named)
 
     def _reasons(self) -> tuple[str, ...]:
         metrics = self._read("amdsmi_get_gpu_metrics_info") or {}

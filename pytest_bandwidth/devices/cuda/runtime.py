@@ -384,11 +384,6 @@ SMALLEST_BYTES = 64 * 1024
 SMALLEST_AFTER_SHRINKING = 16 * 2**20
 
 
-def blocks_of(vectors: int, mix: Mix) -> int:
-    """Return the grid of a probe: so many blocks that no thread has a second turn, up to MOST_BLOCKS."""
-    return min(-(-vectors // (THREADS * VECTORS_A_THREAD.get(mix, 1))), MOST_BLOCKS)
-
-
 @dataclass(frozen=True, slots=True)
 class ProbeCall:
     """Launch a probe on the current stream. It is a class of its own, so that the device knows its own calls.
@@ -419,10 +414,13 @@ class ProbeSet:
         self._allocate = allocate
         self._free = free
         self._guard = guard
-        self.blocks = blocks_of
         self._sink = sink
         self._arrays: list[Any] = []
         self._seed = 0
+
+    def blocks(self, vectors: int, mix: Mix) -> int:
+        """Return the grid of a probe: so many blocks that no thread has a second turn, up to MOST_BLOCKS."""
+        return min(-(-vectors // (THREADS * VECTORS_A_THREAD.get(mix, 1))), MOST_BLOCKS)
 
     def probe(self, traffic: Traffic) -> Probe:
         """Return a probe for the traffic. Raises OutOfMemory where not even a small one fits."""
@@ -457,16 +455,13 @@ class ProbeSet:
         while True:
             try:
                 with self._guard.allocation(f"the probe ({asked} bytes in {mix.arrays} arrays)"):
-                    self._provide(vectors * VECTOR_BYTES, mix.arrays)
+                    size = vectors * VECTOR_BYTES
+                    if sum(array.nbytes >= size for array in self._arrays[: mix.arrays]) < mix.arrays:
+                        self._arrays = []
+                        self._free()
+                        self._arrays = [self._allocate(size) for _ in range(mix.arrays)]
                 return vectors
             except OutOfMemory:
                 vectors //= 2
                 if vectors * of_all < SMALLEST_AFTER_SHRINKING:
                     raise
-
-    def _provide(self, size: int, count: int) -> None:
-        if len(self._arrays) >= count and all(array.nbytes >= size for array in self._arrays[:count]):
-            return
-        self._arrays = []
-        self._free()
-        self._arrays = [self._allocate(size) for _ in range(count)]

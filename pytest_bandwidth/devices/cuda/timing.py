@@ -63,11 +63,6 @@ def launch_blocking(environ: Mapping[str, str]) -> Finding | None:
     return None
 
 
-def needs_flush(data_bytes: int, cache_bytes: int) -> bool:
-    """Return whether a cache of this size could serve a run from what the run before left in it."""
-    return cache_bytes > 0 and data_bytes < CACHES_TO_BE_COLD * cache_bytes
-
-
 @dataclass(slots=True)
 class Timer:
     """Take samples. State lasts for one measurement; `begin` resets it.
@@ -93,14 +88,10 @@ class Timer:
     event_step_seconds: float | None = None
     records: Records | None = None
     _timed_out: set[int] = field(default_factory=set)  # callables, by id, whose last sample's blocking kernel timed out
-    _events: tuple[Any, Any] | None = None
+    events: tuple[Any, Any] = field(init=False)  # of all samples
 
-    @property
-    def events(self) -> tuple[Any, Any]:
-        """Return the two events of all samples."""
-        if self._events is None:
-            self._events = (self.runtime.event(), self.runtime.event())
-        return self._events
+    def __post_init__(self) -> None:
+        self.events = (self.runtime.event(), self.runtime.event())
 
     @property
     def method(self) -> str:
@@ -291,7 +282,7 @@ def settle(timer: Timer, workload: Workload) -> dict[str, tuple[Workload, list[P
     """Warm up a workload, and each callable that is timed in the same rounds, on a stream that is not blocked.
 
     Kernels are compiled and loaded by this. Return each with its runs, by names for errors.
-    Raises UsageError where work goes on after the timed stream has finished.
+    Raises UsageError where the device was busy after the timed stream had finished, in every run.
     """
     found = {}
     for work, part in _parts(workload).items():
@@ -299,7 +290,13 @@ def settle(timer: Timer, workload: Workload) -> dict[str, tuple[Workload, list[P
         runs = [plain_run(timer, part)]
         if runs[0].device_done < LONG_SECONDS:
             runs += [plain_run(timer, part) for _ in range(PLAIN_RUNS - 1)]
-        refuse_overhang(runs, work)
+        overhang = min(run.device_done - run.stream_done for run in runs)
+        whole = median(run.device_done for run in runs)
+        if overhang > OVERHANG_SECONDS and overhang > OVERHANG_SHARE * whole:
+            raise UsageError(
+                f"the GPU went on for {format_seconds(overhang)} of {format_seconds(whole)} after the timed stream had "
+                f"finished: {work} runs on another stream; {_REMEDY}"
+            )
         found[work] = part, runs
     return found
 
@@ -323,17 +320,6 @@ def plain_run(timer: Timer, workload: Workload) -> PlainRun:
     return PlainRun(returned - called, stream_done - called, runtime.now() - called)
 
 
-def refuse_overhang(runs: list[PlainRun], work: str = THE_WORK) -> None:
-    """Raise UsageError where the device was busy after the timed stream had finished, in every run."""
-    overhang = min(run.device_done - run.stream_done for run in runs)
-    whole = median(run.device_done for run in runs)
-    if overhang > OVERHANG_SECONDS and overhang > OVERHANG_SHARE * whole:
-        raise UsageError(
-            f"the GPU went on for {format_seconds(overhang)} of {format_seconds(whole)} after the timed stream had "
-            f"finished: {work} runs on another stream; {_REMEDY}"
-        )
-
-
 def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
     """Raise UsageError where the shortest of some intervals on a blocked stream is no longer than that of nothing."""
     if shortest <= empty + max(EMPTY_SLACK_SECONDS, EMPTY_SLACK_SHARE * empty):
@@ -355,8 +341,16 @@ def load(timer: Timer, workload: Workload, probe: Call) -> None:
 
 
 def _parts(workload: Workload) -> dict[str, Workload]:
-    """Return the workload and each interleaved callable, each with its setup, by names for errors."""
-    first = replace(workload, call=_keeping_result(workload.call), interleaved=())
+    """Return the workload and each interleaved callable, each with its setup, by names for errors.
+
+    The workload's last result is kept while the next is made, as sampling does, so that memory pools grow to that now.
+    """
+    last: list[Any] = [None]
+
+    def keeping() -> None:
+        last[0] = workload.call()
+
+    first = replace(workload, call=keeping, interleaved=())
     setup = workload.setup_of_interleaved
     parts = [first, *(replace(first, call=other, setup=setup) for other in workload.interleaved)]
     if len(parts) == 1:
@@ -380,16 +374,6 @@ def _blocked_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
     finally:
         timer.cold = was_cold
     return seconds if timer.blocked else []
-
-
-def _keeping_result(call: Callable[[], Any]) -> Call:
-    """Keep the last result while the next is made, as sampling does, so that memory pools grow to that now."""
-    last: list[Any] = [None]
-
-    def run() -> None:
-        last[0] = call()
-
-    return run
 
 
 # CUPTI notes when each kernel, copy and fill of the process started and ended: no launch is part of that. The two

@@ -18,21 +18,14 @@ from pytest_bandwidth.devices.cuda.health import (
     Ownership,
     active_others,
     clock_from_stamps,
-    clocks_disagree,
-    ecc_finding,
     find_ownership,
-    memory_clock_low,
-    own_process,
     parents_of_all,
     process_tree,
     shortest_interval_ns,
-    slowdown_finding,
-    sm_clock_low,
     throttled,
 )
 from pytest_bandwidth.devices.cuda.management import GpuReading, decode_event_reasons
 from pytest_bandwidth.domain.device import Conditions
-from pytest_bandwidth.domain.measured.measurement import Finding
 
 BUSY = GpuReading(Conditions(1755.0, 2619.0, 61.0, 412.0, ("software power cap",)), 0)
 
@@ -73,51 +66,59 @@ def test_only_the_time_since_the_last_look_or_a_measurements_begin_counts_and_no
     ],
 )
 def test_clocks_held_down_by_heat_or_power_supply_are_told_once(bits: int, told: str | None) -> None:
-    finding = slowdown_finding(decode_event_reasons(bits) * 2)
-    assert (finding is None) is (told is None)
-    assert finding is None or f"reports {told} around the samples, expected none" in finding.text
-
-
-def ecc(before: int | None, after: int | None) -> Finding | None:
-    return ecc_finding(*(GpuReading(uncorrected_ecc_errors=errors) for errors in (before, after)))
+    found = list(health(None).findings(GpuReading(), decode_event_reasons(bits) * 2, None, None))
+    assert len(found) == (told is not None)
+    assert told is None or f"reports {told} around the samples, expected none" in found[0].text
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "words"),
+    ("counted", "nominal", "read", "largest", "slowed", "told"),
     [
-        (ecc(1, 3), "ecc", ("2 uncorrectable",)),
-        *((ecc(*errors), None, ()) for errors in ((0, 0), (None, 0), (0, None))),
-        *(
-            (throttled(clock, [1000.0, 200.0, 1000.0]), code, ())
-            for clock, code in ((749.0, "throttled"), (750.0, None))
-        ),
-        *((throttled(clock, before), None, ()) for clock, before in ((None, [1000.0]), (1.0, []))),
-        (
-            sm_clock_low(1480.0, 1980.0),
-            "sm-clock-low",
-            ("was 1480 MHz", "at least 75 %", "nominal 1980", "slower GPU", "nvidia-smi"),
-        ),
-        *((sm_clock_low(*clocks), None, ()) for clocks in ((1485.0, 1980.0), (None, 1980.0), (100.0, None))),
-        (clocks_disagree(1000.0, 1500.0, slowed=True), "sm-clock", ("1000 MHz",)),
+        (1480.0, 1980.0, (), None, (), {"sm-clock-low": "was 1480 MHz over the samples, expected at least 75 %"}),
+        *((counted, nominal, (), None, (), {}) for counted, nominal in ((1485, 1980), (None, 1980), (100, None))),
+        (1000.0, None, (1500.0,), None, ("idle", "hardware slowdown"), {"sm-clock": "1000 MHz", "slowdown": ""}),
         # The one is of the samples, the other of an instant after them: alone they may differ.
-        (clocks_disagree(1000.0, 1500.0, slowed=False), None, ()),
-        (clocks_disagree(1500.0, 300.0, slowed=True), None, ()),  # the driver has already let it idle
-        *(
-            (clocks_disagree(*clocks, slowed=True), None, ())
-            for clocks in ((1400.0, 1500.0), (None, 1500.0), (1500.0, None))
+        (1000.0, None, (1500.0,), None, (), {}),
+        *(  # idle already in the first
+            (counted, None, (reported,), None, ("hardware slowdown",), {"slowdown": ""})
+            for counted, reported in ((1500, 300), (1400, 1500), (None, 1500), (1500, None))
         ),
         (
-            memory_clock_low(899.0, 1000.0),
-            "memory-clock",
-            ("was 899 MHz", "at least 90 %", "maximum of 1000", "slower memory", "nvidia-smi"),
+            None,
+            None,
+            (None, 899.0),
+            1000.0,
+            (),
+            {"memory-clock": "was 899 MHz after the samples"},
         ),
-        *((memory_clock_low(found, 1000.0), None, ()) for found in (900.0, None)),
-        *((memory_clock_low(500.0, largest), None, ()) for largest in (None, 0)),
+        *((None, None, (None, found), 1000, (), {}) for found in (900, None)),
+        *((None, None, (None, 500), largest, (), {}) for largest in (None, 0)),
     ],
 )
-def test_what_is_told_of_errors_and_clocks(found: Finding | None, code: str | None, words: tuple[str, ...]) -> None:
-    assert (found.code if found else None) == code
-    assert all(said in (found.text if found else "") for said in words)
+def test_what_is_told_of_clocks(
+    counted: Any, nominal: Any, read: Any, largest: Any, slowed: tuple[str, ...], told: dict[str, str]
+) -> None:
+    watched = health(None, counted)
+    watched.reading = GpuReading(Conditions(*read))
+    found = {finding.code: finding.text for finding in watched.findings(GpuReading(), slowed, nominal, largest)}
+    assert found.keys() == told.keys()
+    assert all(words in found[code] for code, words in told.items())
+
+
+@pytest.mark.parametrize(("before", "after", "new"), [(1, 3, 2), (0, 0, 0), (None, 0, 0), (0, None, 0)])
+def test_new_memory_errors_are_told(before: int | None, after: int | None, new: int) -> None:
+    watched = health(None)
+    watched.reading = GpuReading(uncorrected_ecc_errors=after)
+    found = [one.text for one in watched.findings(GpuReading(uncorrected_ecc_errors=before), (), None, None)]
+    assert [text.partition(" ECC")[0] for text in found] == [f"the GPU's memory had {new} uncorrectable"] * (new > 0)
+
+
+@pytest.mark.parametrize(
+    ("clock", "before", "drops"),
+    [(749, [1000, 200, 1000], True), (750, [1000, 200, 1000], False), (None, [1000], False), (1, [], False)],
+)
+def test_a_clock_that_fell_drops_the_sample(clock: float | None, before: list[float], drops: bool) -> None:
+    assert (throttled(clock, before) is not None) is drops
 
 
 @pytest.mark.parametrize(
@@ -150,18 +151,8 @@ def test_a_coarse_clock_needs_a_longer_interval() -> None:
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "pid", "own"),
-    [
-        ({7: 1}, {7: 1, 4711: 1}, 4711, 4711),
-        ({900: 1}, {900: 1, 31337: 1}, 12, 31337),  # in a container the entry that appeared
-        ({}, {5: 1, 6: 1}, 12, None),  # two at once tell nothing
-        (None, {5: 1}, 12, None),
-        ({}, None, 12, None),
-    ],
-)
-def test_we_are_the_entry_that_appeared(before: Any, after: Any, pid: int, own: int | None) -> None:
-    assert own_process(before, after, pid) == own
+# This process, whose id is another in each run.
+HERE = 0
 
 
 def nothing_grew() -> tuple[None, None]:
@@ -196,10 +187,23 @@ def test_a_context_that_was_open_before_is_recognised_by_its_memory() -> None:
     assert find_ownership(uses, uses, fingerprint, environ={}).own == {31337}
 
 
-def test_where_we_cannot_be_found_nobody_is_accused() -> None:
-    ownership = find_ownership({1: 1, 2: 1}, {1: 1, 2: 1}, nothing_grew, environ={})
-    assert not ownership.known
-    assert active_others({1: 100}, ownership) == {}
+@pytest.mark.parametrize(
+    ("before", "after", "own"),
+    [
+        ({7: 1}, {7: 1, HERE: 1}, HERE),
+        (None, {HERE: 1, 5: 1}, HERE),
+        ({900: 1}, {900: 1, 2**22 + 1: 1}, 2**22 + 1),  # in a container the entry that appeared
+        *((before, {5: 1, 6: 1}, None) for before in ({}, {5: 1, 6: 1})),  # two at once tell nothing
+        (None, {5: 1}, None),
+        ({}, None, None),
+    ],
+)
+def test_we_are_the_entry_that_appeared_else_nobody_is_accused(before: Any, after: Any, own: int | None) -> None:
+    if after is not None and HERE in after:
+        after, own = {**after, os.getpid(): after.pop(HERE)}, os.getpid()
+    ownership = find_ownership(before, after, nothing_grew, environ={})
+    assert (ownership.known, ownership.own) == (own is not None, frozenset({own} - {None}))
+    assert bool(active_others({4: 100}, ownership)) is ownership.known
 
 
 def test_others_are_those_that_are_busy_not_those_that_are_there() -> None:

@@ -15,7 +15,6 @@ from pytest_bandwidth.devices.cuda.kernels import (
     LONGEST_LOG,
     compile_error,
     compile_kernel,
-    compile_options,
     kernel_resources,
     launches_in_graph,
     missing_kernel,
@@ -66,7 +65,6 @@ def test_includes_are_searched_beside_the_file_and_then_for_stand_ins(hip: bool,
     [[*options, headers]] = given
     assert options == ["-DN=1", "-I/own", "-I/k", *last]
     assert headers.startswith("-DPYTEST_BANDWIDTH_HEADERS=")
-    assert compile_options(KernelSource(TEXT, "copy", options=("-DN=1",)), on_hip=True) == ("-DN=1",)
 
 
 def launch(kernel: Any, **more: Any) -> Launch:

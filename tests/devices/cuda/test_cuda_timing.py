@@ -3,13 +3,14 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
 from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, Stream
 
 from pytest_bandwidth.devices.base import Call, Sample, Workload
+from pytest_bandwidth.devices.cuda import timing
 from pytest_bandwidth.devices.cuda.health import USUAL_OF_SAMPLES
 from pytest_bandwidth.devices.cuda.timing import (
     BLOCK_AT_LEAST_SECONDS,
@@ -18,9 +19,8 @@ from pytest_bandwidth.devices.cuda.timing import (
     Timer,
     calibrate,
     launch_blocking,
-    needs_flush,
     refuse_empty,
-    refuse_overhang,
+    settle,
 )
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
@@ -72,12 +72,6 @@ def test_a_probe_finds_the_cache_as_it_leaves_it_itself(gpu: Gpu, timer: Timer) 
     timer.time(plain(gpu, 1e-3), None)
     timer.time(plain(gpu, 1e-3), None, own=True, written_share=1.0)
     assert gpu.filled == [(0.0, 3 * L2_BYTES), (1.0, 3 * L2_BYTES)]
-
-
-def test_data_of_sixteen_caches_needs_no_flush() -> None:
-    assert needs_flush(16 * L2_BYTES - 1, L2_BYTES)
-    assert not needs_flush(16 * L2_BYTES, L2_BYTES)
-    assert not needs_flush(1, 0)
 
 
 def test_a_callable_that_waits_does_not_hang_and_is_dropped(gpu: Gpu, timer: Timer) -> None:
@@ -247,9 +241,13 @@ def test_the_last_result_is_kept_while_the_next_is_made(gpu: Gpu, timer: Timer) 
         ([PlainRun(5e-6, 0.700, 1.0)], True),
     ],
 )
-def test_an_overhang_counts_where_it_is_large_and_every_run_has_it(runs: list[PlainRun], refused: bool) -> None:
-    with pytest.raises(UsageError) if refused else nullcontext():
-        refuse_overhang(runs)
+def test_an_overhang_counts_where_it_is_large_and_every_run_has_it(
+    timer: Timer, monkeypatch: pytest.MonkeyPatch, runs: list[PlainRun], refused: bool
+) -> None:
+    given = cycle(runs)
+    monkeypatch.setattr(timing, "plain_run", lambda *_: next(given))
+    with pytest.raises(UsageError, match="after the timed stream had") if refused else nullcontext():
+        settle(timer, Workload(lambda: None, TRAFFIC))
 
 
 def test_the_floor_is_that_of_a_launch_that_does_nothing_found_once_for_each_graph(gpu: Gpu, timer: Timer) -> None:
