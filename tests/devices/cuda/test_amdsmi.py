@@ -3,7 +3,6 @@
 import ctypes
 import importlib
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -46,14 +45,9 @@ def amdsmi(tmp_path_factory: pytest.TempPathFactory) -> None:
     source = folder / "library.c"
     source.write_text("".join(f"int {name}(void) {{ return {NOT_SUPPORTED}; }}\n" for name in names))
     subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", folder / "lib" / "libamd_smi.so", source], check=True)
-    before = os.environ.get("ROCM_HOME")
-    os.environ["ROCM_HOME"] = str(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ROCM_HOME", str(folder))
         importlib.import_module("amdsmi")
-    finally:
-        del os.environ["ROCM_HOME"]
-        if before is not None:
-            os.environ["ROCM_HOME"] = before
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[..., None]) -> None:

@@ -47,15 +47,11 @@ class Library:
         return call
 
 
-def opened_with(library: Library, mig_uuid: str | None = None) -> NvmlGpu:
-    with patch.dict(sys.modules, {"pynvml": library}):
+def opened(library: Library | None = None, mig_uuid: str | None = None, **answers: Any) -> NvmlGpu:
+    with patch.dict(sys.modules, {"pynvml": library or Library(**answers)}):
         gpu = open_nvml("0000:3b:00.0", mig_uuid)
     assert isinstance(gpu, NvmlGpu)
     return gpu
-
-
-def opened(**answers: Any) -> NvmlGpu:
-    return opened_with(Library(**answers))
 
 
 def test_every_bit_of_the_event_reasons_has_its_name() -> None:
@@ -123,13 +119,13 @@ def test_a_gpu_that_answers_nothing_is_unknown_not_an_error() -> None:
     ids=["visible", "not visible"],
 )
 def test_a_mig_slice_has_its_own_name_and_uuid_where_it_is_visible(slice_of_it: Any, expected: Any) -> None:
-    library = Library(
+    found = opened(
+        mig_uuid="MIG-2",
         nvmlDeviceGetHandleByUUID=slice_of_it,
         nvmlDeviceGetName=lambda handle: "NVIDIA A100 MIG 1g.5gb" if handle == "slice" else b"NVIDIA A100",
         nvmlDeviceGetUUID=lambda handle: "MIG-2" if handle == "slice" else "GPU-1",
         nvmlDeviceGetMigMode=[1, 1],
-    )
-    found = opened_with(library, "MIG-2").identity()
+    ).identity()
     assert (found.name, found.uuid, found.mig) == expected  # a text, too, where an old version gives bytes
 
 
@@ -211,7 +207,7 @@ def test_a_whole_measurement_changes_no_clock_and_no_setting(answering: bool) ->
     }
     library = Untouched(**answers if answering else {})
     gpu = Gpu()
-    device = CudaDevice(opened_model(gpu, opened_with(library)))
+    device = CudaDevice(opened_model(gpu, opened(library)))
     task = Workload(lambda: gpu.launch(1e-3), Traffic(400_000, 400_000))
     found = device.measure(task, Budget(8, 0.05), lambda _: None)
     device.release()
