@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.cpu.kernels import HostKernel
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.suite.host_kernels import access, attention, matmul, norms, quantize, rope, stream
+from pytest_bandwidth.suite.host_kernels import access, attention, matmul, rows, stream
 
 # Suffix of a name, element type, type that it is computed in. Wide versions ask for 16 bytes at a time, which is what
 # a vectorised host kernel does anyway.
@@ -133,23 +133,23 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("transpose_tiled transpose_wide", access.transpose_tiled, _MATRIX, "rows·cols rows·cols", bits=True),
     _family("transpose_batch_naive", access.transpose_batch_naive, _BATCH, _OF_BATCH, bits=True),
     _family("transpose_batch_wide", access.transpose_batch_tiled, _BATCH, _OF_BATCH, bits=True),
-    _family("softmax_naive", norms.softmax_naive, _MATRIX, "rows·cols rows·cols"),
-    _family("softmax_online", norms.softmax_online, _MATRIX, "rows·cols rows·cols"),
-    _family("softmax_staged softmax_registers", norms.softmax_staged, _MATRIX, "rows·cols rows·cols"),
-    _family("layer_norm_naive", norms.layer_norm_naive, _NORM, "rows·cols rows·cols cols cols"),
-    _family("layer_norm_staged layer_norm_registers", norms.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
-    _family("rms_norm_residual_naive rms_norm_residual_registers", norms.rms_norm_residual, _RMS_NORM, _OF_RMS_NORM),
-    _family("logsumexp_registers logsumexp_fused", norms.logsumexp_fused, _MATRIX, "rows rows·cols"),
-    _family("row_max", norms.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
-    _family("exp_shifted", norms.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
-    _family("row_log_sum", norms.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
-    _family("topk", norms.topk, _TOPK, "rows·k rows·k rows·cols", MOST),
-    _family("rope", rope.rope, _ROPE, _OF_ROPE, MOST),
-    _family(_QUANTIZERS.format("int8"), quantize.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED),
-    _family(_QUANTIZERS.format("fp8"), quantize.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED),
-    _family(_QUANTIZERS.format("mxfp8"), quantize.quantize_mxfp8, _MXFP8, "blocks·32 blocks blocks·32"),
-    _family("dequantize_int8", quantize.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, MOST),
-    _family("dequantize_fp8", quantize.dequantize_fp8, _DEQUANTIZE.format("u8"), _OF_DEQUANTIZED, MOST),
+    _family("softmax_naive", rows.softmax_naive, _MATRIX, "rows·cols rows·cols"),
+    _family("softmax_online", rows.softmax_online, _MATRIX, "rows·cols rows·cols"),
+    _family("softmax_staged softmax_registers", rows.softmax_staged, _MATRIX, "rows·cols rows·cols"),
+    _family("layer_norm_naive", rows.layer_norm_naive, _NORM, "rows·cols rows·cols cols cols"),
+    _family("layer_norm_staged layer_norm_registers", rows.layer_norm_staged, _NORM, "rows·cols rows·cols cols cols"),
+    _family("rms_norm_residual_naive rms_norm_residual_registers", rows.rms_norm_residual, _RMS_NORM, _OF_RMS_NORM),
+    _family("logsumexp_registers logsumexp_fused", rows.logsumexp_fused, _MATRIX, "rows rows·cols"),
+    _family("row_max", rows.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
+    _family("exp_shifted", rows.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
+    _family("row_log_sum", rows.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
+    _family("topk", rows.topk, _TOPK, "rows·k rows·k rows·cols", MOST),
+    _family("rope", rows.rope, _ROPE, _OF_ROPE, MOST),
+    _family(_QUANTIZERS.format("int8"), rows.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED),
+    _family(_QUANTIZERS.format("fp8"), rows.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED),
+    _family(_QUANTIZERS.format("mxfp8"), rows.quantize_mxfp8, _MXFP8, "blocks·32 blocks blocks·32"),
+    _family("dequantize_int8", rows.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, MOST),
+    _family("dequantize_fp8", rows.dequantize_fp8, _DEQUANTIZE.format("u8"), _OF_DEQUANTIZED, MOST),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled gemm_blocked gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
     _family("gemm_split_k", matmul.gemm_split_k, _GEMM_SPLIT, "splits·m·n m·k k·n"),

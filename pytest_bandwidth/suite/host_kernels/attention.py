@@ -23,7 +23,7 @@ from pytest_bandwidth.devices.cpu.simd import (
 )
 from pytest_bandwidth.suite.host_kernels.access import copy_row
 from pytest_bandwidth.suite.host_kernels.matmul import NOT_BESIDE, PANEL, product
-from pytest_bandwidth.suite.host_kernels.quantize import MOST_OF_FP8, fp8_code, fp8_value, scale_of_row
+from pytest_bandwidth.suite.host_kernels.rows import MOST_OF_FP8, fp8_code, fp8_value, scale_of_row
 from pytest_bandwidth.suite.host_kernels.simd_math import exponential, in_place
 from pytest_bandwidth.suite.host_kernels.stream import dot_of
 
