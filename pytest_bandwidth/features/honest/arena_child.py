@@ -1,28 +1,42 @@
-"""Run one side of an arena in a process of its own: pytest, with the tests of `arena_cases`, reports to its parent."""
+"""Run one side of an arena in a process of its own: pytest, with the tests here, reports to its parent."""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import os
 import resource
-from collections.abc import Mapping
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 
+from pytest_bandwidth import Reference
 from pytest_bandwidth.devices.host import available_bytes
 from pytest_bandwidth.devices.numpy_arrays import resolve_dtype
-from pytest_bandwidth.features.honest.arena_inputs import case_of
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.features.honest.arena import ALONE, CANDIDATE, REFERENCE
+from pytest_bandwidth.features.honest.arena_inputs import MOST_CASES, Case, Parameter, Role, case_of
+from pytest_bandwidth.features.honest.arrays import View, overlap
+from pytest_bandwidth.features.honest.reference import compared
+from pytest_bandwidth.fixture.bandwidth import Bandwidth
+from pytest_bandwidth.fixture.call_arrays import CallArrays
 from pytest_bandwidth.reports.text_safe import one_line
 
-HERE: pytest.StashKey[Child] = pytest.StashKey()
 _LONGEST_SAID = 400
 _PACKAGE = Path(__file__).parents[2]
-_PAGE_COUNT = Path("/proc/self/statm")
+FUNCTION, INPUTS = "run", "inputs"
 
 
 class Child:
@@ -37,8 +51,13 @@ class Child:
         self.cases = [case_of(one["case"]) for one in asked["cases"] or ()]
         self._told: dict[str, Any] = {}
 
-    def pytest_configure(self, config: pytest.Config) -> None:
-        config.stash[HERE] = self
+    @pytest.fixture
+    def child(self) -> Child:
+        return self
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "number" in metafunc.fixturenames:
+            metafunc.parametrize("number", range(len(self.cases)))
 
     def tell(self, **facts: Any) -> None:
         """Add to the next report."""
@@ -99,10 +118,15 @@ def main(*descriptors: str) -> int:
     with open(data, "r+b" if asked["candidate"] is None else "rb") as arrays:
         child = Child(asked, answer, arrays)
         if asked["limits_memory"]:
-            _limit_memory(asked["memory"])
+            more = available_bytes() if asked["memory"] is None else asked["memory"]
+            with suppress(OSError, ValueError, IndexError):  # nothing where it is not known what the process has
+                pages = int(Path("/proc/self/statm").read_text().split()[0])
+                if more is not None:
+                    limit = pages * resource.getpagesize() + more
+                    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         return pytest.main(
             [
-                f"{Path(__file__).with_name('arena_cases.py')}::{asked['test']}",
+                f"{__file__}::{asked['test']}",
                 "-cpytest.ini",
                 f"--rootdir={os.getcwd()}",
                 "--noconftest",
@@ -116,11 +140,268 @@ def main(*descriptors: str) -> int:
         )
 
 
-def _limit_memory(more_bytes: int | None) -> None:
-    """Let this process take so many further bytes of addresses; None: what is free. Nothing where that is not known."""
-    more = available_bytes() if more_bytes is None else more_bytes
-    with suppress(OSError, ValueError, IndexError):
-        pages = int(_PAGE_COUNT.read_text().split()[0])
-        if more is not None:
-            limit = pages * resource.getpagesize() + more
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+# ---- the tests: the reference's results, then a candidate's ----------------------------------------------------------
+
+
+@pytest.mark.bandwidth(honest=True)
+def test_reference(bandwidth: Bandwidth, child: Child) -> None:
+    """Report each case with the reference's results, and time the reference alone."""
+    side = _Side(child.asked["reference"])
+    timed = not bandwidth.identity.counts_only
+    for number, (given, inputs) in enumerate(_given(bandwidth, child, side)):
+        case = given if child.asked["cases"] is not None else _with_roles(bandwidth, side, given, inputs)
+        args = _arguments(bandwidth, case, inputs)
+        before = [_on_host(array) for array in _of_roles(case, args, "in")]
+        returned, written = side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
+        returns = bool(_returned(returned, written))
+        expected = [_on_host(one) for one in _results(returned, written)]
+        if not expected:
+            raise UsageError(f"{case.name}: {side.name} returns no array and writes none, expected one at least")
+        for parameter, old in zip(_parameters(case, "in"), before, strict=True):
+            if not _same(_on_host(args[case.parameters.index(parameter)]), old):
+                raise UsageError(f"{case.name}: {side.name} writes {parameter.name}, expected role out or inout for it")
+        args = _arguments(bandwidth, case, inputs)
+        again = _results(side.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout"))
+        views = [View("", one, _on_host(one), None) for one in again]
+        tolerance = child.asked["rtol"], child.asked["atol"]
+        if compared(Reference(None, *tolerance), views, expected, None) is not None:
+            remedy = "give it a seed, or --rtol and --atol that allow for it"
+            raise UsageError(f"{case.name}: {side.name} gives another result the second time: {remedy}")
+        child.tell(
+            case=asdict(case),
+            inputs=[None if array is None else child.keep(array) for array in inputs],
+            expected=[child.keep(array) for array in expected],
+            returns=returns,
+        )
+        if timed:
+            args = _arguments(bandwidth, case, inputs)
+            check = Reference(tuple(map(bandwidth.xp.asarray, expected)), *tolerance)
+            declared = _declared(case, args, expected, returns=returns)
+            # As a candidate's process does it: what runs in between has its part in a short time.
+            work = side.work(bandwidth, case, args)
+            bandwidth.compare({str(number): work, f"{number} again": work}, **declared, check=check)
+        child.report()
+    child.tell(is_last=True)
+
+
+@pytest.mark.bandwidth(honest=True)
+def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
+    """Check and measure one case of a candidate; then time it and the reference in the same rounds."""
+    case, asked = child.cases[number], child.asked["cases"][number]
+    expected = tuple(child.kept(one) for one in asked["expected"])
+    inputs = [None if one is None else child.kept(one) for one in asked["inputs"]]
+    reference = _Side(child.asked["reference"])  # before any code of the candidate's runs
+    candidate = _Side(child.asked["candidate"])
+    args = _arguments(bandwidth, case, inputs)
+    value, written = candidate.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
+    returned = _returned(value, written)
+    if returned and not asked["returns"]:
+        names = ", ".join(one.name for one in _parameters(case, "out", "inout"))
+        raise UsageError(f"it returned what {reference.name} writes: expected it in {names}")
+    if len(returned or written) != len(expected) and not isinstance(value, (int, float, complex)):
+        nothing = f"{shown(value, 20)}, and was given {counted(len(written), 'array')} to write"
+        found = counted(len(returned), "array") if returned else nothing
+        raise UsageError(f"it returned {found}: expected {len(expected)}, as {reference.name} gives")
+    returns = bool(returned)
+    args = _arguments(bandwidth, case, inputs)
+    known = [bandwidth.xp.asarray(one) for one in expected]
+
+    def computed(*given: Any) -> list[Any]:
+        """Return what comes of these inputs: of the case's own, what the reference's process computed."""
+        pairs = zip(case.parameters, given, inputs, strict=True)
+        if all(_same(_on_host(arg), host) for one, arg, host in pairs if one.role in ("in", "inout")):
+            return known
+        return _results(reference.work(bandwidth, case, given)(), _of_roles(case, given, "out", "inout"))
+
+    function: Any = getattr(reference.module, reference.function, None)
+    is_own = getattr(getattr(function, "__code__", None), "co_filename", "") == str(reference.file)  # not a library's
+    if is_own and (candidate.file, candidate.name) != (reference.file, reference.name):
+        computed = functools.wraps(function)(computed)  # so that a call of it shows
+    tolerance = child.asked["rtol"], child.asked["atol"]
+    declared = _declared(case, args, expected, returns=returns)
+    candidate.measure(bandwidth, case, args, **declared, label=ALONE, check=Reference(computed, *tolerance))
+    if bandwidth.identity.counts_only:
+        return
+    args = _arguments(bandwidth, case, inputs)  # what works in place has changed them
+    declared = _declared(case, args, expected, returns=returns)
+    both = {REFERENCE: reference.work(bandwidth, case, args), CANDIDATE: candidate.work(bandwidth, case, args)}
+    taken = bandwidth.compare(both, **declared, check=Reference(tuple(known), *tolerance))
+    samples = [*taken[REFERENCE].samples, *taken[CANDIDATE].samples]
+    if samples and min(samples) > 0:  # else the verdict says why not
+        ratio = taken.ratio(CANDIDATE, over=REFERENCE)
+        child.tell(speed_up=ratio.value, low=ratio.low, high=ratio.high, rounds=ratio.rounds)
+
+
+class _Side:
+    """Be a function of a Python file, or a kernel of another file, as `FILE::NAME` names it."""
+
+    def __init__(self, spec: Mapping[str, str]) -> None:
+        self.file = Path(spec["file"])
+        self.is_kernel = self.file.suffix != ".py"
+        self.function = spec["name"] or ("" if self.is_kernel else FUNCTION)
+        self.name = f"{self.file.name}::{self.function}".removesuffix("::")
+        self.module = None if self.is_kernel else _module(self.file)
+        self._kernel: Any = None
+
+    def work(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any]) -> Callable[[], Any]:
+        """Return the work on these arguments as a callable without any."""
+        if self.is_kernel:
+            return bandwidth.bind(*self._launch(bandwidth, case, args), shared_mem=case.shared_bytes)
+        return functools.partial(self.entry(), *args)
+
+    def measure(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any], **keywords: Any) -> None:
+        if self.is_kernel:
+            bandwidth.launch(*self._launch(bandwidth, case, args), shared_mem=case.shared_bytes, **keywords)
+        else:
+            bandwidth(self.entry(), *args, **keywords)
+
+    def _launch(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any]) -> tuple[Any, Any, Any, tuple[Any, ...]]:
+        if case.grid is None or case.block is None:
+            raise UsageError(f"{case.name}: found no grid and block for {self.name}, expected --inputs with both")
+        if self._kernel is None:
+            self._kernel = bandwidth.kernel(self.file, self.function or None)
+        return self._kernel, case.grid, case.block, tuple(args)
+
+    def entry(self) -> Callable[..., Any]:
+        """Return the function of a Python file. Raises UsageError if the file has no such function."""
+        found: Callable[..., Any] | None = getattr(self.module, self.function, None)
+        if not callable(found):
+            raise UsageError(f"{self.file}: found no function {self.function}, expected FILE::NAME of one")
+        return found
+
+
+def _module(file: Path) -> ModuleType:
+    """Load a file as a module that no other can import by its name."""
+    spec = importlib.util.spec_from_file_location(f"{file.stem}_{secrets.token_hex(4)}", file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file}: found no Python file, expected one")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses of the file look it up
+    sys.path.append(str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageError(f"{error.filename or file}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
+    return module
+
+
+def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[tuple[Case, Sequence[Any]]]:
+    """Yield the cases of `--inputs`, else those that the reference's file yields, each with its inputs on the host.
+
+    These are None for an argument that is no array, or is only written.
+    """
+    if child.asked["cases"] is not None:
+        for case in child.cases:
+            yield case, [_made(bandwidth, one) for one in case.parameters]
+        return
+    inputs = getattr(side.module, INPUTS, None)
+    if not callable(inputs):
+        raise UsageError(f"{side.file}: found no function {INPUTS}(bandwidth), expected it, or --inputs FILE")
+    names: set[str] = set()
+    for one in inputs(bandwidth):
+        name, args = one if isinstance(one, tuple) and len(one) == 2 else (None, None)
+        if not isinstance(name, str) or not isinstance(args, (tuple, list)) or len(names) >= MOST_CASES:
+            wanted = f"expected up to {MOST_CASES} pairs: a name, and a tuple of arguments"
+            raise UsageError(f"{side.file}: {INPUTS} yields {shown(one)}, {wanted}")
+        if name in names:
+            raise UsageError(f"{side.file}: {INPUTS} yields the name {shown(name)} again, expected one of its own")
+        names.add(name)
+        called = list(CallArrays(side.entry(), args, {}, len).arguments)
+        known = called if len(called) >= len(args) else [f"args[{place}]" for place in range(len(args))]
+        parameters = tuple(_described(bandwidth, *pair) for pair in zip(known, args, strict=False))
+        pairs = zip(parameters, args, strict=True)
+        yield Case(name, parameters), [None if one.role == "scalar" else _on_host(arg) for one, arg in pairs]
+
+
+def _made(bandwidth: Bandwidth, parameter: Parameter) -> Any:
+    if parameter.role in ("scalar", "out"):
+        return None
+    return _on_host(bandwidth.random(parameter.shape, parameter.dtype, distribution=parameter.distribution))
+
+
+def _described(bandwidth: Bandwidth, name: str, arg: Any) -> Parameter:
+    if isinstance(arg, bandwidth.xp.ndarray):
+        return Parameter(name, "in", arg.dtype.name, tuple(arg.shape))
+    if isinstance(arg, np.generic) and arg.dtype.kind in "biuf":
+        return Parameter(name, "scalar", arg.dtype.name, value=arg.item())
+    if arg is None or isinstance(arg, (bool, int, float, str)):
+        return Parameter(name, "scalar", None, value=arg)
+    raise UsageError(f"{INPUTS}: found a {type(arg).__name__} as {name}, expected an array of bandwidth.xp or a number")
+
+
+def _with_roles(bandwidth: Bandwidth, side: _Side, case: Case, inputs: Sequence[Any]) -> Case:
+    """Return the case with the roles of its arrays. A run of the function shows which of them it writes.
+
+    Where the same comes out of poisoned arrays, those are outputs, else the function reads them as well.
+    """
+
+    def after(hosts: Sequence[Any]) -> list[Any]:
+        args = _arguments(bandwidth, case, hosts)
+        side.work(bandwidth, case, args)()
+        return [None if host is None else _on_host(arg) for host, arg in zip(hosts, args, strict=True)]
+
+    first = after(inputs)
+    written = [host is not None and not _same(new, host) for host, new in zip(inputs, first, strict=True)]
+    # No result has these bytes by accident.
+    poisoned = [
+        np.full(host.nbytes, 0xA5, np.uint8).view(host.dtype).reshape(host.shape) if w else host
+        for host, w in zip(inputs, written, strict=True)
+    ]
+    again = after(poisoned)
+    only_written = all(_same(one, other) for one, other, w in zip(first, again, written, strict=True) if w)
+    role: Role = "out" if only_written else "inout"
+    parameters = tuple(replace(p, role=role) if w else p for p, w in zip(case.parameters, written, strict=True))
+    return replace(case, parameters=parameters)
+
+
+def _arguments(bandwidth: Bandwidth, case: Case, inputs: Sequence[Any]) -> list[Any]:
+    """Return a function's arguments, arrays of the device's own."""
+    args = []
+    for one, host in zip(case.parameters, inputs, strict=True):
+        args.append(one.scalar() if one.role == "scalar" else bandwidth.empty(one.shape, one.dtype))
+        if host is not None:
+            args[-1][...] = bandwidth.xp.asarray(host)
+    return args
+
+
+def _declared(case: Case, args: Sequence[Any], expected: Sequence[Any], *, returns: bool) -> dict[str, Any]:
+    """Return reads= and writes=: arrays; of a function that returns its results their bytes."""
+    written = _of_roles(case, args, "out", "inout")
+    writes = written if written and not returns else [sum(one.nbytes for one in expected)]
+    return {"reads": tuple(_of_roles(case, args, "in", "inout")) or None, "writes": tuple(writes)}
+
+
+def _parameters(case: Case, *roles: str) -> list[Parameter]:
+    return [one for one in case.parameters if one.role in roles]
+
+
+def _of_roles(case: Case, args: Sequence[Any], *roles: str) -> list[Any]:
+    return [arg for one, arg in zip(case.parameters, args, strict=True) if one.role in roles]
+
+
+def _returned(value: Any, written: Sequence[Any]) -> list[Any]:
+    """Return the arrays that a run returned; none where these are those that it wrote."""
+    several = value if isinstance(value, (tuple, list)) else [value]
+    # A number of NumPy's is an array without dimensions, else one in a list were an array of one.
+    found = [
+        np.asarray(one) if isinstance(one, np.generic) else one
+        for one in several
+        if hasattr(one, "shape") and hasattr(one, "dtype")
+    ]
+    return [] if all(any(overlap(one, other) for other in written) for one in found) else found
+
+
+def _results(value: Any, written: Sequence[Any]) -> list[Any]:
+    """Return a run's results: the arrays that it returned, else those that it wrote."""
+    return _returned(value, written) or list(written)
+
+
+def _on_host(array: Any) -> Any:
+    """Copy an array into a NumPy array of its own."""
+    if hasattr(array, "cpu"):  # PyTorch's
+        array = array.cpu()
+    return np.array(array.get() if hasattr(array, "get") else array, order="C")
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -63,12 +63,9 @@ class Case:
     block: Dim | None = None
     shared_bytes: int = 0
 
-    def to_plain(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def case_of(plain: Mapping[str, Any]) -> Case:
-    """Make a case of `Case.to_plain`'s data, which JSON carried."""
+    """Make a case of its fields as a dictionary, which JSON carried."""
     parameters = tuple(Parameter(**{**one, "shape": tuple(one["shape"])}) for one in plain["parameters"])
     grid, block = (None if plain[name] is None else tuple(plain[name]) for name in ("grid", "block"))
     return Case(plain["name"], parameters, grid, block, plain["shared_bytes"])

@@ -1,6 +1,7 @@
 """The cases of an arena's `--inputs`: what is read, and that hostile input is refused in a line."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_a_case_has_its_parameters_in_order(cases_in):
         1024,
     )
     assert large == Case("large", (Parameter("x", "in", "float32", (1024,)),))
-    assert case_of(json.loads(json.dumps(small.to_plain()))) == small
+    assert case_of(json.loads(json.dumps(asdict(small)))) == small
     assert isinstance(small.parameters[4].scalar(), np.float32)
 
 

@@ -7,8 +7,7 @@ import pytest
 from pytest_bandwidth.cli.output import json_text
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import NOTE, WRONG
-from pytest_bandwidth.features.honest.arena import document_of, lines_of
-from pytest_bandwidth.features.honest.arena_rounds import Row, judged
+from pytest_bandwidth.features.honest.arena import Row, document_of, judged, lines_of
 
 RATIO = {"speed_up": 2.0, "low": 1.9, "high": 2.1, "rounds": 30}
 DEVICE = DeviceIdentity("cpu", "a host", None, "any")
