@@ -26,11 +26,11 @@ def pytest_bandwidth_explain(
 ) -> Explanation | None:
     """Explain calls of JAX; those of PyTorch, and those without an array among their arguments, where it is loaded."""
     if framework == "JAX":
-        from pytest_bandwidth.features.explain.jax_equations import explained_jax
+        from pytest_bandwidth.features.explain.operators import explained_jax
 
         return explained_jax(function, args, keywords)
     if framework in (None, "PyTorch") and "torch" in sys.modules:
-        from pytest_bandwidth.features.explain.torch_operators import explained_torch
+        from pytest_bandwidth.features.explain.operators import explained_torch
 
         return explained_torch(function, args, keywords)
     return None

@@ -33,7 +33,7 @@ def pytest_bandwidth_explain(
     """Explain calls of tinygrad."""
     if framework != "tinygrad":
         return None
-    from pytest_bandwidth.features.tinygrad.counts import explained_tinygrad
+    from pytest_bandwidth.features.tinygrad.backend import explained_tinygrad
 
     return explained_tinygrad(lambda: function(*args, **keywords), (args, keywords))
 

@@ -25,8 +25,7 @@ from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.text import kind_of
 from pytest_bandwidth.domain.traffic import Traffic, nearest_mix
 from pytest_bandwidth.domain.units import format_bytes
-from pytest_bandwidth.features.tinygrad.backend import ON_HOST, Backend, identify
-from pytest_bandwidth.features.tinygrad.counts import KERNELS, Counts
+from pytest_bandwidth.features.tinygrad.backend import KERNELS, ON_HOST, Backend, Counts, identify
 
 # tinygrad tells no cache's size, so the largest of today is assumed: Apple's system level cache has up to 96 MB,
 # NVIDIA's second level up to 128, AMD's Infinity Cache 256 in an MI300X.

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.features.tinygrad.counts import Counts
+from pytest_bandwidth.features.tinygrad.backend import Counts
 from pytest_bandwidth.features.tinygrad.device import (
     LARGEST_INTERPRETED_BYTES,
     OPERATIONS,
