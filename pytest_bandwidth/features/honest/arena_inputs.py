@@ -89,7 +89,7 @@ class _Reader:
     """Type the parts of a file; the first problem ends it, as a BaselineError."""
 
     def __init__(self, problems: Problems) -> None:
-        self._problems = problems
+        self._wrong = problems.last
 
     def cases(self, root: Node | None) -> tuple[Case, ...]:
         items = root.items if isinstance(root, Sequence) else []
@@ -228,6 +228,3 @@ class _Reader:
             return check()
         except UsageError as error:
             raise self._wrong(line, str(error)) from None
-
-    def _wrong(self, line: int, message: str) -> BaselineError:
-        return self._problems.last(line, message)

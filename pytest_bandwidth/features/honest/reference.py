@@ -105,7 +105,10 @@ def compared(
         )
     for view, array in zip(results, expected, strict=True):
         other = view_of(device, "check", array)
-        wanted = view.xp.asarray(array if other is None else _here(other, view))
+        wanted = array if other is None else other.array
+        if other is not None and isinstance(view.array, np.ndarray) and not isinstance(wanted, np.ndarray):
+            wanted = wanted.get()  # to where the result lies
+        wanted = view.xp.asarray(wanted)
         if tuple(wanted.shape) != tuple(view.array.shape):
             return f"{view.name} has the shape {tuple(view.array.shape)}, and the reference's {tuple(wanted.shape)}"
         if wanted.dtype.kind not in "biufcV":
@@ -114,18 +117,13 @@ def compared(
         # Python's own numbers are of double precision, whatever they were computed in.
         is_coarser = wanted.dtype.kind == view.array.dtype.kind == "f" and wanted_size < size
         exact = wanted.dtype if is_coarser or size < min(wanted_size, input_bytes) else view.array.dtype
-        wrong = _compared(view, wanted, *_tolerances(reference, exact.name))
-        if wrong is None and reference.rtol is None and reference.atol is None:
-            wrong = _rounded(view, wanted)
+        if reference.rtol is None and reference.atol is None:
+            wrong = _compared(view, wanted, *TOLERANCES.get(exact.name, (0.0, 0.0))) or _rounded(view, wanted)
+        else:
+            wrong = _compared(view, wanted, reference.rtol or 0.0, reference.atol or 0.0)
         if wrong is not None:
             return wrong
     return None
-
-
-def _here(other: View, view: View) -> Any:
-    """Return an expected array where the result lies."""
-    on_host = isinstance(view.array, np.ndarray)
-    return other.array.get() if on_host and not isinstance(other.array, np.ndarray) else other.array
 
 
 def _rounded(view: View, wanted: Any) -> str | None:
@@ -180,10 +178,3 @@ def _compared(view: View, wanted: Any, rtol: float, atol: float) -> str | None:
     else:
         told += f": {got[first].item()} in place of {expected[first].item()}"
     return told
-
-
-def _tolerances(reference: Reference, dtype: str) -> tuple[float, float]:
-    """Return the tolerances; one that is not said is 0 where the other is."""
-    if reference.rtol is None and reference.atol is None:
-        return TOLERANCES.get(dtype, (0.0, 0.0))
-    return reference.rtol or 0.0, reference.atol or 0.0

@@ -82,12 +82,8 @@ def _misaligned() -> Operation:
     def make(arrays: Arrays, dtype: str, n: int, offset: int) -> Case:
         source, results = centred(arrays, n + offset, dtype), {"out": arrays.empty(n, dtype)}
         moved, name = traffic.copy(n, dtype), f"misaligned_{SUFFIX[dtype]}"
-        read = (moved.bytes_read,)  # not the array, of which some elements are not touched
-
-        def reference(host: Any) -> Any:
-            return host[offset:]
-
-        return one_launch("access.cu", name, line(n), results, (source,), (offset, n), moved, reference, reads=read)
+        given, read = (line(n), results, (source,), (offset, n), moved), (moved.bytes_read,)  # some are not touched
+        return one_launch("access.cu", name, *given, lambda host: host[offset:], reads=read)
 
     small = sizes_of("n offset", *((n, offset) for n in LENGTHS for offset in (0, 1, 31)))
     shapes = shapes_by("n", lambda dtype: 2 * bytes_per_element(dtype), offset=1)

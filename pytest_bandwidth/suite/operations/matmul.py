@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,27 +119,22 @@ def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
     """Return the array library's product: cuBLAS (float16 on tensor cores) or the host's BLAS, which has no float16."""
 
     def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
-        _check_product(arrays.xp)
-        a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
         xp = arrays.xp  # by itself: it tells what the product does
+        try:
+            xp.matmul(xp.ones((1, 1), "float32"), xp.ones((1, 1), "float32"))
+        except ImportError as error:  # of cuBLAS, whose half gigabyte no extra brings
+            why = str(error).partition("\n")[0]
+            raise NotOnThisDevice(
+                f"CuPy's matrix product needs cuBLAS, which does not load ({why}): "
+                "pip install 'cuda-toolkit[cublas]==13.*' (for CUDA 12: nvidia-cublas-cu12)"
+            ) from None
+        a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
         calls = (lambda: xp.matmul(a, b, out=c),)
         moved, tolerance = traffic.gemm(m, n, k, dtype), product_tolerance(k, dtype)
         return case_of(calls, moved, {"c": c}, (a, b), references.gemm, tolerance)
 
     small, shapes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), INFERENCE + SQUARE
     return Operation("gemm", "library", dtypes, make, lambda *_: shapes, small, frozenset(devices), ON_TENSOR_CORES)
-
-
-def _check_product(xp: Any) -> None:
-    """Raise NotOnThisDevice where CuPy finds no cuBLAS, whose half gigabyte no extra brings."""
-    try:
-        xp.matmul(xp.ones((1, 1), "float32"), xp.ones((1, 1), "float32"))
-    except ImportError as error:
-        why = str(error).partition("\n")[0]
-        raise NotOnThisDevice(
-            f"CuPy's matrix product needs cuBLAS, which does not load ({why}): "
-            "pip install 'cuda-toolkit[cublas]==13.*' (for CUDA 12: nvidia-cublas-cu12)"
-        ) from None
 
 
 def _gemm_int8(version: str) -> Operation:
@@ -199,10 +195,6 @@ def _unpacking(out: Any, blocks: Any, n: int, dtype: str) -> KernelStep:
 def _q4_0_dequantize(version: str) -> Operation:
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
         blocks, out = q4_0_weights(arrays, ceil_div(n, 32)), arrays.empty(n, dtype)
-
-        def reference(packed: Any) -> Any:
-            return references.q4_0_dequantize(packed, n)
-
         # A nibble times a float16 scale is exact in float32.
         tolerance = EXACT if dtype == "float32" else rounding(dtype)
         step, threads = _unpacking(out, blocks, n, dtype), DEQUANTIZE_THREADS
@@ -212,6 +204,7 @@ def _q4_0_dequantize(version: str) -> Operation:
             args, geometry = (out, blocks, n), line(ceil_div(n, 32) * threads)
             step = launch("q4_0.cu", f"q4_0_dequantize_{WIDE_SUFFIX[dtype]}", geometry, args, (blocks,), (out,))
         moved = traffic.q4_0_dequantize(n, dtype, scale_loads=threads)
+        reference = partial(references.q4_0_dequantize, n=n)
         return case_of((step,), moved, {"out": out}, (blocks,), reference, tolerance)
 
     shapes = vector_shapes(lambda dtype: 18 / 32 + bytes_per_element(dtype))

@@ -217,11 +217,7 @@ def shapes_by(name: str, bytes_per: Callable[[str], float], **others: int) -> Ca
 
 def vector_shapes(bytes_per_n: Callable[[str], float]) -> Callable[[int, str], tuple[Sizes, ...]]:
     """Return shapes of an operation of one size `n`, a multiple of 1024, that moves bytes_per_n(dtype) an element."""
-
-    def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
-        return ({"n": max(int(target_bytes / bytes_per_n(dtype)) // 1024, 1) * 1024},)
-
-    return shapes
+    return lambda target_bytes, dtype: ({"n": max(int(target_bytes / bytes_per_n(dtype)) // 1024, 1) * 1024},)
 
 
 def launch(

@@ -159,18 +159,13 @@ def _dequantize(kind: str, version: str) -> Operation:
         scales /= scales.dtype.type(448)
         geometry = blocks(rows, THREADS) if version == "plain" else _registers(rows, cols, dtype)[0]
         moved, results = traffic.dequantize_rows(rows, cols, dtype), {"out": arrays.empty(shape, dtype)}
-        name, given = (
-            f"dequantize_{kind}_{suffix_of(version, dtype)}",
-            (geometry, results, (codes, scales), shape, moved),
-        )
-        return one_launch("quantize.cu", name, *given, references.dequantize_rows, rounding(dtype))
+        given = (geometry, results, (codes, scales), shape, moved, references.dequantize_rows, rounding(dtype))
+        return one_launch("quantize.cu", f"dequantize_{kind}_{suffix_of(version, dtype)}", *given)
 
     return Operation(f"dequantize_{kind}", version, FLOATS, make, IN_8_BITS, REGISTERS_SMALL)
 
 
 HEADS, HEAD = 32, 128
-
-
 # As many as sampling keeps, of as many tokens as a vocabulary has.
 LARGEST, VOCABULARY = 8, 32000
 
@@ -187,10 +182,8 @@ def _topk(version: str) -> Operation:
     shapes = shapes_by(
         "rows", lambda dtype: traffic.topk(1, VOCABULARY, LARGEST, dtype).bytes_moved, cols=VOCABULARY, k=LARGEST
     )
-    small = sizes_of(
-        "rows cols k", (0, 7, 1), (3, 0, 2), (1, 1, 1), (3, 5, 8), (2, 257, 32), (5, 4104, 8), (2, 9000, 3)
-    )
-    return Operation("topk", version, FLOATS, make, shapes, small)
+    small = ((0, 7, 1), (3, 0, 2), (1, 1, 1), (3, 5, 8), (2, 257, 32), (5, 4104, 8), (2, 9000, 3))
+    return Operation("topk", version, FLOATS, make, shapes, sizes_of("rows cols k", *small))
 
 
 def _rope(version: str) -> Operation:

@@ -103,6 +103,10 @@ LARGEST_REDUCTION_GRID = 1024
 ELEMENTS_PER_REDUCING_THREAD = 8
 
 
+def _sum_of_products(*hosts: Any) -> Any:
+    return np.array([reduce(np.multiply, map(references.wide, hosts)).sum()])
+
+
 def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version: str) -> Operation:
     """Return a partial result per block, then one block over those."""
 
@@ -121,13 +125,9 @@ def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version:
         )
         size = bytes_per_element(arithmetic)
         moved = model(n, dtype, partials=count, partial_dtype=arithmetic) + Traffic(count * size, size)
-
-        def reference(*hosts: Any) -> Any:
-            return np.array([reduce(np.multiply, map(references.wide, hosts)).sum()])
-
         # The terms have both signs: their running sums grow with √n, and so does what rounding them loses.
         tolerance = Tolerance(absolute=ROUNDING[arithmetic] * 16 * max(math.sqrt(n), 1.0))
-        return case_of(steps, moved, {"total": total}, read, reference, tolerance)
+        return case_of(steps, moved, {"total": total}, read, _sum_of_products, tolerance)
 
     shapes = vector_shapes(lambda dtype: inputs * bytes_per_element(dtype))
     return Operation(kernel, version, FLOATS if version == "wide" else ALL, make, shapes, SMALL)
