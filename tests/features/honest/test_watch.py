@@ -1,10 +1,31 @@
-"""What is found after the samples, of work that samples did not show."""
+"""Each cheat fails by a code that names what it does, and right work that looks suspicious passes."""
+
+import subprocess
+import sys
 
 import pytest
+from red_team import SHORT, lay_out, unexpected
 
 from pytest_bandwidth.features.honest import watch
 
-pytestmark = pytest.mark.in_process
+ON_HOST = ("calls", "inputs", "later", "partial_work", "right", "right_compiled", "stale", "tampering")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("device", "modules"), [("cpu", ON_HOST), ("traffic", ("kernels",))])
+def test_candidates_end_as_their_table_says(tmp_path, monkeypatch, device, modules):
+    pytest.importorskip("numba")
+    if device == "traffic":
+        pytest.importorskip(
+            "cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
+        )
+    for name in ("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")  # threads that wait for more of so little work take three times as long
+    monkeypatch.setenv("PYTHONPATH", lay_out(tmp_path, *modules))
+    command = [sys.executable, "-m", "pytest", f"--bandwidth-device={device}", *SHORT]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert unexpected(tmp_path, done.stdout) == {}, done.stdout[-3000:] + done.stderr[-1000:]
+
 
 SKIPS_EACH_FOURTH_CALL = """
 import itertools
@@ -23,6 +44,7 @@ def test_square(bandwidth, skipped):
 """
 
 
+@pytest.mark.in_process
 def test_work_that_leaves_out_each_fourth_call_is_found_however_little_time_is_left(project, monkeypatch):
     # As on a machine so busy that few samples are looked at, and all time for more runs is over at once.
     for name, value in (("ALWAYS_LOOKED_AT", 1), ("LOOKING_SHARE", 0), ("FEWEST_CHANGES", 1)):

@@ -1,12 +1,15 @@
 """Every operation by its twins on the host: its reference at any size and alignment, and nothing written beside."""
 
+import re
 from math import prod
 
 import numpy as np
 import pytest
 from host_launch import SIZES, STORED, SUFFIXES, Guarded, cpu, numbers, run
 
+from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.devices.numpy_arrays import RandomSource
+from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 from pytest_bandwidth.suite.operations import OPERATIONS, references
 from pytest_bandwidth.suite.operations.model import poison, sizes_of, wrong_results
 
@@ -205,3 +208,28 @@ def test_decode_gives_nan_where_the_cuda_kernel_has_no_room():
     out = np.zeros_like(q)
     run("kvcache.cu", "kv_decode_f32", out, q, cache, cache, np.float32(1), 1, 2, 2, 129, 4, 4)
     assert np.isnan(out).all()
+
+
+# ---- the register, against the CUDA sources that the twins are of ----------------------------------------------------
+
+# What the measuring of a GPU needs for itself.
+NOT_FOR_TESTS = {"probe.cu"}
+# Numba's kernels have no bfloat16.
+NO_TWIN = "_bf16"
+
+
+def declarations(text):
+    """Name → [(type, parameter), …] of the kernels in CUDA text, without const and __restrict__."""
+    found = {}
+    bounds = r"(?:__launch_bounds__\([^)]*\)\s*)?"
+    for name, inside in re.findall(rf'^extern "C" __global__ void {bounds}(\w+)\(([^)]*)\)\s*\{{', text, re.MULTILINE):
+        words = (" ".join(re.sub(r"const |__restrict__ ?", "", p).split()) for p in inside.split(","))
+        found[name] = [tuple(word.rsplit(" ", 1)) for word in words]
+    return found
+
+
+def test_each_shipped_kernel_has_a_twin_that_takes_the_same_arguments_and_no_twin_is_left():
+    files = [path for path in shipped_folder().glob("*.cu") if path.name not in NOT_FOR_TESTS]
+    declared = declarations("".join(path.read_text(encoding="utf-8") for path in files))
+    wanted = {name: parameters for name, parameters in declared.items() if NO_TWIN not in name}
+    assert {name: [(p.cuda, p.name) for p in twin.parameters] for name, twin in HOST_KERNELS.items()} == wanted

@@ -118,14 +118,10 @@ class LazySubclass(np.ndarray):
         return self._made().tobytes(order)
 
 
-@cheat("lazy", ROOT, LATER, writes=4 * N)
-def lazy_array(x):
-    return Lazy(lambda: work(x))
-
-
-@cheat("lazy", ROOT, LATER, writes=4 * N)
-def lazy_interface(x):
-    return LazyInterface(lambda: work(x))
+cheat("lazy", ROOT, LATER, writes=4 * N)(
+    lazy_array=lambda x: Lazy(lambda: work(x)),
+    lazy_interface=lambda x: LazyInterface(lambda: work(x)),
+)
 
 
 @cheat("lazy", ROOT, LATER)
@@ -135,14 +131,10 @@ def lazy_subclass(x):
     return result
 
 
-@cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)
-def function_to_call(x):
-    return lambda: work(x)
-
-
-@cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)
-def generator_of_parts(x):
-    return (work(part) for part in np.split(x, 4))
+cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)(
+    function_to_call=lambda x: lambda: work(x),
+    generator_of_parts=lambda x: (work(part) for part in np.split(x, 4)),
+)
 
 
 @cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)

@@ -7,7 +7,7 @@ import pkgutil
 import sys
 import time
 from importlib import import_module
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 
 import numpy as np
 from table import WITH, WITHOUT, cheat
@@ -67,8 +67,7 @@ cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])(
 @cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])
 def time_of_the_devices_object(given):
     device = given.bandwidth._device
-    given.patch.setattr(device, "time", around(device.time), raising=False)
-    return work
+    return patched(device, "time", around(device.time))(given)
 
 
 @cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])
@@ -125,10 +124,8 @@ def each_function_that_watches(given):
 def each_method_that_watches(given):
     """Put a function around each method of the feature's classes."""
     for module in _of_the_feature():
-        for kind in [
-            one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__
-        ]:
-            for name, function in list(vars(kind).items()):
+        for kind in filter(inspect.isclass, list(vars(module).values())):
+            for name, function in list(vars(kind).items()) if kind.__module__ == module.__name__ else ():
                 if isinstance(function, FunctionType) and not name.startswith("__"):
                     given.patch.setattr(kind, name, around(function))
     return work
@@ -182,21 +179,9 @@ def numpys_comparisons(given):
 
 @cheat("comparison", ROOT_INTO, TAMPERED, "stale-result", "wrong-result")
 def hashes(given):
-    class Same:
-        def __init__(self, *args, **more):
-            self.name = "same"
-
-        def update(self, data):
-            pass
-
-        def digest(self):
-            return b"same"
-
-        def hexdigest(self):
-            return "same"
-
+    same = SimpleNamespace(name="same", update=lambda data: None, digest=lambda: b"same", hexdigest=lambda: "same")
     for name in ("blake2b", "blake2s", "sha1", "sha256", "md5"):
-        given.patch.setattr(hashlib, name, Same)
+        given.patch.setattr(hashlib, name, lambda *args, **more: same)
     return lambda x, y: y.fill(1)
 
 
