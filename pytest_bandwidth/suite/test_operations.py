@@ -12,7 +12,7 @@ import pytest
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.roofline import BOTTLENECK_FOUND, access_sentence
-from pytest_bandwidth.domain.traffic import bytes_per_element
+from pytest_bandwidth.domain.traffic import bytes_per_element, tiles
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.suite.operations.matmul import GEMM_TILE, split_depth
@@ -22,7 +22,6 @@ from pytest_bandwidth.suite.operations.model import (
     Operation,
     Sizes,
     beside,
-    ceil_div,
     poison,
     poisoned,
     wrong_results,
@@ -262,11 +261,11 @@ def wave_finding(name: str, version: str, sizes: Sizes, identity: DeviceIdentity
     m, n = (size - size % 2 or size for size in (sizes["m"], sizes["n"]))
     if (m, n) != (sizes["m"], sizes["n"]):
         even_count, even_waves = _tiles_and_waves({**sizes, "m": m, "n": n}, sides, processors)
-        tiles, time = format_percent(count / even_count - 1), format_percent(waves / even_waves - 1)
-        sentence += f"; the even size has {even_count} tiles in {even_waves}: {tiles} more tiles, {time} more waves"
+        more, time = format_percent(count / even_count - 1), format_percent(waves / even_waves - 1)
+        sentence += f"; the even size has {even_count} tiles in {even_waves}: {more} more tiles, {time} more waves"
     return Finding(BOTTLENECK_FOUND, sentence)
 
 
 def _tiles_and_waves(sizes: Sizes, sides: tuple[int, ...], processors: int) -> tuple[int, int]:
-    count = math.prod(ceil_div(sizes[name], side) for name, side in zip("mnk", sides, strict=False))
-    return count, ceil_div(count, processors)
+    count = math.prod(tiles(sizes[name], side) for name, side in zip("mnk", sides, strict=False))
+    return count, tiles(count, processors)

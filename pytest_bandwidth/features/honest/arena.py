@@ -52,7 +52,6 @@ from statistics import geometric_mean
 from typing import Any, BinaryIO
 
 from pytest_bandwidth.cli.output import json_text, print_json, terminal_width, write_output
-from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.devices.open import known_names, open_device
 from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.device import DeviceIdentity
@@ -275,16 +274,12 @@ class Arena:
     progress: ConsoleProgress = field(default_factory=lambda: ConsoleProgress(command="arena"))
 
     @cached_property
-    def _opened(self) -> Device:
+    def device(self) -> DeviceIdentity:
         device = open_device(self.device_name)
         if device.xp.__name__ not in ("numpy", "cupy"):
             wanted = "expected one with arrays of NumPy or CuPy"
             raise UsageError(f"--device {self.device_name}: found arrays of {device.xp.__name__}, {wanted}")
-        return device
-
-    @property
-    def device(self) -> DeviceIdentity:
-        return self._opened.identity
+        return device.identity
 
     def rows(self) -> list[Row]:
         """Run everything. Raises UsageError where the reference fails."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.domain.traffic import bytes_per_element
+from pytest_bandwidth.domain.traffic import bytes_per_element, tiles
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations.model import (
     FLOATS,
@@ -24,7 +24,6 @@ from pytest_bandwidth.suite.operations.model import (
     Operation,
     Sizes,
     case_of,
-    ceil_div,
     centred,
     line,
     on_host,
@@ -116,7 +115,7 @@ def _embedding(version: str) -> Operation:
         name, geometry = f"embedding_{SUFFIX[dtype]}", line(rows * cols)
         if version == "wide":
             # As many lanes a row as it has 16 bytes, to the next power of two; a warp at most.
-            lanes = min(1 << max(ceil_div(cols * bytes_per_element(dtype), 16) - 1, 0).bit_length(), WARP)
+            lanes = min(1 << max(tiles(cols * bytes_per_element(dtype), 16) - 1, 0).bit_length(), WARP)
             together = 256 // lanes
             (grid, _), name = line(rows, together * ROWS_AHEAD), f"embedding_{WIDE_SUFFIX[dtype]}"
             geometry = grid, (lanes, together, 1)

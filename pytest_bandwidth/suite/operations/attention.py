@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
+from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element, tiles
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
@@ -24,7 +24,6 @@ from pytest_bandwidth.suite.operations.model import (
     Tolerance,
     blocks,
     case_of,
-    ceil_div,
     centred,
     launch,
     line,
@@ -121,11 +120,11 @@ def _append(version: str, *, in_8_bits: bool = False) -> Operation:
             in_registers = version == "wide" and of_head_bytes % 16 == 0 and of_head_bytes <= 512
             moved = traffic.quantize_rows(2 * batch * heads * tokens, d, dtype, row_reads=1 if in_registers else 2)
             # Along x the lanes of a head's new tokens, a power of two each.
-            along_x, threads = max(tokens << max(ceil_div(of_head_bytes, 16) - 1, 0).bit_length(), 1), 32
+            along_x, threads = max(tokens << max(tiles(of_head_bytes, 16) - 1, 0).bit_length(), 1), 32
         else:
             moved = traffic.kv_cache_append(batch, tokens, heads, d, dtype)
             # Along x 16 bytes of a head's new tokens.
-            along_x, threads = ceil_div(tokens * of_head_bytes, 16), d
+            along_x, threads = tiles(tokens * of_head_bytes, 16), d
 
         def reference(*added: Any) -> Any:
             # The caches' other tokens have to stay what they were: poisoned.
@@ -168,7 +167,7 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
     def make(
         arrays: Arrays, dtype: str, batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, splits: int = 0
     ) -> Case:
-        heads, suffix, pages = batch * query_heads, SUFFIX[dtype], ceil_div(tokens, traffic.PAGE_TOKENS) + 1
+        heads, suffix, pages = batch * query_heads, SUFFIX[dtype], tiles(tokens, traffic.PAGE_TOKENS) + 1
         # Room for more tokens than there are.
         room = pages if paged else tokens + 3
         cache = (batch * pages, kv_heads, traffic.PAGE_TOKENS, d) if paged else (batch, kv_heads, room, d)
@@ -193,7 +192,7 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
             kernel, geometry = f"{name}_{suffix}", blocks(heads, DECODE_THREADS)
             steps = (launch("kvcache.cu", kernel, geometry, (out, *given), reads, (out,)),)
         else:
-            groups = ceil_div(query_heads // kv_heads, GROUP)
+            groups = tiles(query_heads // kv_heads, GROUP)
             partials = tuple(arrays.empty((heads, splits, *more), "float32") for more in ((d,), (), ()))
             kernel, merge = f"{name}_{version}_{suffix}", f"kv_decode_combine_{suffix}"
             walking = batch * kv_heads * groups if version == "grouped" else heads

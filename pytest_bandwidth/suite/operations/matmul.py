@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.domain.traffic import bytes_per_element
+from pytest_bandwidth.domain.traffic import bytes_per_element, tiles
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
@@ -26,7 +26,6 @@ from pytest_bandwidth.suite.operations.model import (
     Operation,
     Tolerance,
     case_of,
-    ceil_div,
     centred,
     launch,
     line,
@@ -90,19 +89,19 @@ def split_depth(m: int, n: int, k: int, processor_count: int) -> int:
     But no less than two steps, which are what its pipeline has under way.
     """
     rows, columns = GEMM_TILE["split-k"]
-    tiles = max(ceil_div(m, rows) * ceil_div(n, columns), 1)
-    steps = max(ceil_div(k, SPLIT_STEP), 1)
-    return ceil_div(steps, max(min(processor_count // tiles, steps // 2), 1)) * SPLIT_STEP
+    count = max(tiles(m, rows) * tiles(n, columns), 1)
+    steps = max(tiles(k, SPLIT_STEP), 1)
+    return tiles(steps, max(min(processor_count // count, steps // 2), 1)) * SPLIT_STEP
 
 
 def _gemm_split_k() -> Operation:
     def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
         suffix = SUFFIX[dtype]
         a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
-        splits = max(ceil_div(k, split_depth(m, n, k, processors(arrays))), 1)
+        splits = max(tiles(k, split_depth(m, n, k, processors(arrays))), 1)
         sums = arrays.empty((splits, m, n), "float32")
         geometry = tiled(m, n, GEMM_TILE["split-k"], GEMM_BLOCK["split-k"], layers=splits)
-        to_combine = line(ceil_div(m * n, 4))
+        to_combine = line(tiles(m * n, 4))
         steps = (
             launch("gemm.cu", f"gemm_split_k_{suffix}", geometry, (sums, a, b, m, n, k, splits), (a, b), (sums,)),
             launch("gemm.cu", f"gemm_split_k_combine_{suffix}", to_combine, (c, sums, m, n, splits), (sums,), (c,)),
@@ -188,20 +187,20 @@ def q4_0_weights(arrays: Arrays, blocks: int) -> Any:
 
 
 def _unpacking(out: Any, blocks: Any, n: int, dtype: str) -> KernelStep:
-    geometry, name = line(ceil_div(n, 2)), f"q4_0_dequantize_{SUFFIX[dtype]}"
+    geometry, name = line(tiles(n, 2)), f"q4_0_dequantize_{SUFFIX[dtype]}"
     return launch("q4_0.cu", name, geometry, (out, blocks, n), (blocks,), (out,))
 
 
 def _q4_0_dequantize(version: str) -> Operation:
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
-        blocks, out = q4_0_weights(arrays, ceil_div(n, 32)), arrays.empty(n, dtype)
+        blocks, out = q4_0_weights(arrays, tiles(n, 32)), arrays.empty(n, dtype)
         # A nibble times a float16 scale is exact in float32.
         tolerance = EXACT if dtype == "float32" else rounding(dtype)
         step, threads = _unpacking(out, blocks, n, dtype), DEQUANTIZE_THREADS
         if version == "wide":
             # Each makes two times 16 bytes.
             threads = bytes_per_element(dtype)
-            args, geometry = (out, blocks, n), line(ceil_div(n, 32) * threads)
+            args, geometry = (out, blocks, n), line(tiles(n, 32) * threads)
             step = launch("q4_0.cu", f"q4_0_dequantize_{WIDE_SUFFIX[dtype]}", geometry, args, (blocks,), (out,))
         moved = traffic.q4_0_dequantize(n, dtype, scale_loads=threads)
         reference = partial(references.q4_0_dequantize, n=n)
@@ -264,7 +263,7 @@ def _q4_0_planar(shape: str) -> Operation:
         else:
             # Summed up is 16 + nibble, up to 31 for 8: four times the sums, and so four times what rounding loses.
             tolerance = rounding(dtype, absolute=4 * k * ROUNDING["float32"])
-        count = ceil_div(n, columns) * (ceil_div(m, rows) if on_tensor_cores else 1)
+        count = tiles(n, columns) * (tiles(m, rows) if on_tensor_cores else 1)
         name, geometry = f"q4_0_{shape}_planar_{SUFFIX[dtype]}", line(count * 256)
         given = (name, geometry, {"y": y}, (x, nibbles, scales), (m, n, k), moved, reference, tolerance)
         return one_launch("q4_0.cu", *given)

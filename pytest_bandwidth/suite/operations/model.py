@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.traffic import Traffic, tiles
 
 Sizes = Mapping[str, int]
 Dim = tuple[int, int, int]
@@ -157,13 +157,9 @@ def on_host(array: Any) -> NDArray[Any]:
         return np.array(array.get())
 
 
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def line(threads: int, block: int = 256) -> Geometry:
     """Return grid and block of at least `threads` threads in a row, one block at the least."""
-    return (max(ceil_div(threads, block), 1), 1, 1), (block, 1, 1)
+    return (max(tiles(threads, block), 1), 1, 1), (block, 1, 1)
 
 
 def blocks(count: int, threads: int) -> Geometry:
@@ -178,8 +174,8 @@ LARGEST_GRID_YZ = 65535
 
 def tiled(rows: int, cols: int, tile: tuple[int, int], block: tuple[int, int], layers: int = 1) -> Geometry:
     """Return grid and block: a block per tile (rows, columns) of rows × cols, x along columns, `layers` deep."""
-    grid_y, grid_z = (min(max(size, 1), LARGEST_GRID_YZ) for size in (ceil_div(rows, tile[0]), layers))
-    return (max(ceil_div(cols, tile[1]), 1), grid_y, grid_z), (*block, 1)
+    grid_y, grid_z = (min(max(size, 1), LARGEST_GRID_YZ) for size in (tiles(rows, tile[0]), layers))
+    return (max(tiles(cols, tile[1]), 1), grid_y, grid_z), (*block, 1)
 
 
 # Where there is no GPU a launch is that of an H200, so that its counts are the same on every host.

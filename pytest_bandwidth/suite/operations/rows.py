@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.traffic import bytes_per_element
+from pytest_bandwidth.domain.traffic import bytes_per_element, tiles
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
@@ -24,7 +24,6 @@ from pytest_bandwidth.suite.operations.model import (
     Operation,
     blocks,
     case_of,
-    ceil_div,
     centred,
     launch,
     line,
@@ -58,8 +57,8 @@ def _registers(rows: int, cols: int, dtype: str, matrices: int = 1) -> tuple[Geo
     """Return grid and block of a kernel that keeps rows in registers, and whether it can, or takes its slower way."""
     row_bytes, held = cols * bytes_per_element(dtype), HELD_BYTES // matrices
     if row_bytes <= WARP * held:
-        return blocks(ceil_div(rows, THREADS // WARP), THREADS), row_bytes % 16 == 0
-    threads = min(ceil_div(row_bytes, WARP * held) * WARP, LARGEST_BLOCK)
+        return blocks(tiles(rows, THREADS // WARP), THREADS), row_bytes % 16 == 0
+    threads = min(tiles(row_bytes, WARP * held) * WARP, LARGEST_BLOCK)
     return blocks(rows, threads), row_bytes % 16 == 0 and row_bytes <= threads * held
 
 
@@ -139,7 +138,7 @@ def _quantize_mxfp8(version: str) -> Operation:
         results = {"codes": arrays.empty(shape, "uint8"), "scales": arrays.empty((rows, blocks), "uint8")}
         row_reads, threads = 2, count
         if version == "registers":
-            row_reads, threads = 1, ceil_div(source.size * bytes_per_element(dtype), HELD_BYTES)
+            row_reads, threads = 1, tiles(source.size * bytes_per_element(dtype), HELD_BYTES)
         moved, name = traffic.quantize_mxfp8(count, dtype, row_reads=row_reads), f"quantize_mxfp8_{version}"
         given = (line(threads), results, (source,), (count,), moved, references.quantize_mxfp8)
         return one_launch("quantize.cu", f"{name}_{SUFFIX[dtype]}", *given)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
+from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element, tiles
 from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
@@ -27,7 +27,6 @@ from pytest_bandwidth.suite.operations.model import (
     Tolerance,
     blocks,
     case_of,
-    ceil_div,
     centred,
     launch,
     line,
@@ -50,7 +49,7 @@ WIDE_BYTES_AHEAD = 64
 def _kernel_and_threads(kernel: str, version: str, dtype: str, n: int, inputs: int = 1) -> tuple[str, int]:
     """Return the kernel's full name, and a thread per element; of the wide ones per so many as it loads ahead."""
     if version == "wide":
-        return f"{kernel}_{WIDE_SUFFIX[dtype]}", ceil_div(n * bytes_per_element(dtype) * inputs, WIDE_BYTES_AHEAD)
+        return f"{kernel}_{WIDE_SUFFIX[dtype]}", tiles(n * bytes_per_element(dtype) * inputs, WIDE_BYTES_AHEAD)
     return f"{kernel}_{SUFFIX[dtype]}", n
 
 
@@ -114,7 +113,7 @@ def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version:
         arithmetic = ARITHMETIC[dtype]
         read = tuple(centred(arrays, n, dtype) for _ in range(inputs))
         name, _ = _kernel_and_threads(kernel, version, dtype, n)
-        wanted = ceil_div(n, REDUCTION_BLOCK * ELEMENTS_PER_REDUCING_THREAD)
+        wanted = tiles(n, REDUCTION_BLOCK * ELEMENTS_PER_REDUCING_THREAD)
         count = min(max(wanted, 1), LARGEST_REDUCTION_GRID)
         partials, total = arrays.empty(count, arithmetic), arrays.empty(1, arithmetic)
         many, one = blocks(count, REDUCTION_BLOCK), blocks(1, REDUCTION_BLOCK)
@@ -205,7 +204,7 @@ def _sweep(kernel: str, version: str) -> Operation:
     def make(arrays: Arrays, dtype: str, n: int, repeats: int) -> Case:
         source, results = centred(arrays, n, dtype), {"out": arrays.empty(n, dtype)}
         coefficients = (scalar(FACTOR, dtype), scalar(ADDEND, dtype)) if fma else (scalar(ADDEND, dtype),)
-        geometry, name = line(ceil_div(n, 2) if dtype == "float16" else n), f"{kernel}_{SUFFIX[dtype]}"
+        geometry, name = line(tiles(n, 2) if dtype == "float16" else n), f"{kernel}_{SUFFIX[dtype]}"
         if version == "wide":
             name, threads = _kernel_and_threads(kernel, version, dtype, n)
             geometry = line(threads)
