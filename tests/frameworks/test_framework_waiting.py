@@ -301,6 +301,32 @@ def test_a_future_of_torch_that_is_not_done_is_refused(torch):
         with_named_errors(Workload(torch.futures.Future, Traffic(1, 0))).call()
 
 
+SOFTMAX = {
+    "torch": lambda torch: (lambda x: torch.softmax(x, 1), torch.from_numpy, np.asarray),
+    "jax": lambda jax: (jax.jit(lambda x: jax.nn.softmax(x, axis=1)), jax.numpy.asarray, np.asarray),
+    "tinygrad": lambda tinygrad: (
+        lambda x: x.softmax(axis=1),
+        lambda x: tinygrad.Tensor(x, device="PYTHON").realize(),
+        lambda y: y.numpy(),
+    ),
+}
+
+
+@pytest.mark.bandwidth(device="cpu", min_samples=3, max_time=0.02)
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_a_softmax_on_the_host_has_its_declared_bytes_and_right_results(bandwidth, request, name):
+    softmax, there, back = SOFTMAX[name](request.getfixturevalue(name))
+    x = bandwidth.random((16, 8), "float32")
+    measured = bandwidth(softmax, there(x), reads="args", writes="result")
+    assert (measured.traffic.bytes_read, measured.traffic.bytes_written) == (x.nbytes, x.nbytes)
+    e = np.exp(x.astype("float64"))
+    np.testing.assert_allclose(back(measured.value), e / e.sum(axis=1, keepdims=True), rtol=1e-5)
+    assert measured.method == "clock"
+    assert measured.rounds.warmup_runs > 0
+    with pytest.raises(UsageError, match="arrays of two frameworks in one call: x is NumPy's, y is "):
+        bandwidth(lambda x, y: (x, y), x, there(x), reads="args", label="both")
+
+
 # ---- samples in which JAX compiles do not count; what PyTorch has in its place ---------------------------------------
 
 
