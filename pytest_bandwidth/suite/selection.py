@@ -8,7 +8,7 @@ from typing import Literal
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS
-from pytest_bandwidth.suite.operations.model import Operation, Sizes
+from pytest_bandwidth.suite.operations.model import Operation, Sizes, sizes_of
 from pytest_bandwidth.suite.operations.table import formula_of
 
 Profile = Literal["quick", "full"]
@@ -70,16 +70,14 @@ PROBING_BYTES = (2**24, 2**28)
 _CACHES = ("l2_bytes", "l3_bytes", "last_cache_bytes")
 # What one element more costs, in pairs: more tiles, and perhaps a wave of them more (256×128 on the 108
 # multiprocessors of an A100: 98 tiles, 120), rows that begin at no multiple of 16 bytes or end in the middle of a warp.
-_WAVES = tuple({"m": side, "n": side, "k": 512} for side in (1792, 1793))
-_LARGE = tuple({"m": 4096, "n": n, "k": 4096} for n in (4096, 4097))
+_WAVES = sizes_of("m n k", (1792, 1792, 512), (1793, 1793, 512))
+_LARGE = sizes_of("m n k", (4096, 4096, 4096), (4096, 4097, 4096))
 SHAPE_EFFECTS: dict[str, tuple[Sizes, ...]] = {
     "gemm-pipelined": _WAVES + _LARGE,
     "gemm-blocked": _WAVES,
     "gemm-library": _WAVES + _LARGE,
-    "softmax-registers": tuple({"rows": 4096, "cols": cols} for cols in (1024, 1025)),
-    "softmax-staged": tuple({"rows": 4096, "cols": cols} for cols in (1024, 1025)),
-    "transpose-wide": tuple({"rows": side, "cols": side} for side in (2048, 2049)),
-    "transpose-tiled": tuple({"rows": side, "cols": side} for side in (2048, 2049)),
+    **dict.fromkeys(("softmax-registers", "softmax-staged"), sizes_of("rows cols", (4096, 1024), (4096, 1025))),
+    **dict.fromkeys(("transpose-wide", "transpose-tiled"), sizes_of("rows cols", (2048, 2048), (2049, 2049))),
 }
 
 

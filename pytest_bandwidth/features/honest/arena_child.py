@@ -292,7 +292,11 @@ def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[tuple[Ca
     """
     if child.asked["cases"] is not None:
         for case in child.cases:
-            yield case, [_made(bandwidth, one) for one in case.parameters]
+            made = {
+                one.name: _on_host(bandwidth.random(one.shape, one.dtype, distribution=one.distribution))
+                for one in _parameters(case, "in", "inout")
+            }
+            yield case, [made.get(one.name) for one in case.parameters]
         return
     inputs = getattr(side.module, INPUTS, None)
     if not callable(inputs):
@@ -311,12 +315,6 @@ def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[tuple[Ca
         parameters = tuple(_described(bandwidth, *pair) for pair in zip(known, args, strict=False))
         pairs = zip(parameters, args, strict=True)
         yield Case(name, parameters), [None if one.role == "scalar" else _on_host(arg) for one, arg in pairs]
-
-
-def _made(bandwidth: Bandwidth, parameter: Parameter) -> Any:
-    if parameter.role in ("scalar", "out"):
-        return None
-    return _on_host(bandwidth.random(parameter.shape, parameter.dtype, distribution=parameter.distribution))
 
 
 def _described(bandwidth: Bandwidth, name: str, arg: Any) -> Parameter:

@@ -85,10 +85,6 @@ class View:
         except MemoryError as error:
             raise OutOfMemory(f"honest: a copy of {self.name} does not fit: {error}") from None
 
-    def write(self, contents: Any) -> None:
-        """Give the array contents that were copied."""
-        self.array[...] = contents
-
     def poison(self) -> None:
         """Invert every bit: what nothing writes afterwards differs from what it was in every element."""
         if self.array.dtype.kind == "b":

@@ -202,7 +202,7 @@ class WorkWatch(Watch):
                 return
             for view, contents in self._held:
                 if view.is_writable:
-                    view.write(contents)
+                    view.array[...] = contents
         if state.first is None:
             for view in self._outputs:
                 view.fill()

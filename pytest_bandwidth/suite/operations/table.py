@@ -6,10 +6,11 @@ Prints Markdown. Sizes of a test are chosen by the same formulas, and tests comp
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -118,17 +119,6 @@ def formula_of(name: str, version: str) -> Formula:
     return FORMULAS[title] if title in FORMULAS else FORMULAS[name]
 
 
-class _NoData:
-    """Give arrays of no particular content: only the kernels' names are wanted."""
-
-    xp = np
-
-    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        return np.ones(shape, dtype)
-
-    empty = random
-
-
 def markdown_table() -> str:
     """Return one row per version of each operation, in the suite's order."""
     by_title: dict[str, list[Operation]] = {}
@@ -148,7 +138,8 @@ def _kernels(operation: Operation) -> str:
     """Return the launches' kernels in order, for the first dtype; the array library's own where nothing is launched."""
     if "traffic" not in operation.devices:
         return "array library"
-    case = operation.prepare(_NoData(), operation.dtypes[0], operation.small[-1])
+    arrays: Any = SimpleNamespace(xp=np, random=np.ones, empty=np.ones)  # only the kernels' names are wanted
+    case = operation.prepare(arrays, operation.dtypes[0], operation.small[-1])
     steps = [step for step in case.steps if isinstance(step, KernelStep)]
     groups = []
     for file, launches in groupby(steps, key=lambda step: step.file):
