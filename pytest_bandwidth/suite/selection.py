@@ -104,6 +104,10 @@ class Selected:
 
 def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
     """Yield the suite's tests; `device_kind` leaves out what that kind cannot run (None: not known yet)."""
+    quick_in = {
+        "float16": QUICK_HALF_ON_HOST if device_kind == "cpu" else QUICK_HALF,
+        "bfloat16": () if device_kind == "traffic" else QUICK_BFLOAT16,
+    }
     for operation in OPERATIONS:
         if device_kind is not None and device_kind not in operation.devices:
             continue
@@ -117,15 +121,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
                 yield from _shapes(operation, dtype, profile, device_kind)
                 effects = SHAPE_EFFECTS.get(operation.title, ())
                 yield from (Selected(operation, dtype, 0, s) for s in effects if _suits(operation, s, device_kind))
-            elif is_quick and _is_quick_in(dtype, operation.title, device_kind):
+            elif is_quick and (dtype == "float32" or operation.title in quick_in.get(dtype, ())):
                 yield from _shapes(operation, dtype, profile, device_kind)
-
-
-def _is_quick_in(dtype: str, title: str, device_kind: str | None) -> bool:
-    if dtype == "bfloat16":
-        return title in QUICK_BFLOAT16 and device_kind != "traffic"
-    half = QUICK_HALF_ON_HOST if device_kind == "cpu" else QUICK_HALF
-    return dtype == "float32" or (dtype == "float16" and title in half)
 
 
 def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str | None) -> Iterator[Selected]:
