@@ -8,7 +8,7 @@ from red_team import SHORT, lay_out, unexpected
 
 from pytest_bandwidth.features.honest import watch
 
-ON_HOST = ("calls", "inputs", "later", "partial_work", "right", "right_compiled", "stale", "tampering")
+ON_HOST = ("inputs", "later", "partial_work", "right", "right_compiled", "stale", "tampering")
 
 
 @pytest.mark.processes

@@ -1,8 +1,7 @@
 """Cheats that change their inputs, return them, or work on the first ones for ever."""
 
 import numpy as np
-from table import cheat
-from tasks import COPY, COPY_INTO, FLIP, ROOT, ROOT_INTO, SUM, work
+from table import COPY, COPY_INTO, FLIP, ROOT, ROOT_INTO, SUM, cheat, work
 
 MODIFIED, ALIASED, MOVED = "input-modified", "aliased-result", "moved-inputs"
 

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-from table import REFUSED, cheat
-from tasks import ROOT, ROOT_INTO, N, work
+from table import REFUSED, ROOT, ROOT_INTO, N, cheat, work
 
 LATER = "deferred-work"
 

@@ -1,8 +1,7 @@
 """Cheats that do a part of the work, or with fewer digits."""
 
 import numpy as np
-from table import WITH, Task, cheat
-from tasks import COPY_INTO, DOUBLES, MEAN_OF_ROWS, PRODUCT, ROOT, ROOT_INTO, SOFTMAX_INTO, SUM, work
+from table import COPY_INTO, DOUBLES, MEAN_OF_ROWS, PRODUCT, ROOT, ROOT_INTO, SOFTMAX_INTO, SUM, WITH, Task, cheat, work
 
 WRONG, UNWRITTEN = "wrong-result", "unwritten"
 

@@ -6,18 +6,22 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from table import REFUSED, WITH, WITHOUT, Task, right
-from tasks import (
+from table import (
     COPY,
     COPY_INTO,
     MEAN_OF_ROWS,
     PRODUCT,
+    REFUSED,
     RISE,
     ROOT,
     ROOT_INTO,
     SOFTMAX_INTO,
     SUM,
+    WITH,
+    WITHOUT,
     N,
+    Task,
+    right,
     work,
 )
 

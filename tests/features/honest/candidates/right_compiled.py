@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from right import arrays, close
-from table import Task, right
-from tasks import ROOT, ROOT_INTO, SUM, N
+from table import ROOT, ROOT_INTO, SUM, N, Task, right
 
 numba = pytest.importorskip("numba")
 

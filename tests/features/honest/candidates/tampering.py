@@ -10,8 +10,7 @@ from importlib import import_module
 from types import FunctionType, SimpleNamespace
 
 import numpy as np
-from table import WITH, WITHOUT, cheat
-from tasks import ROOT, ROOT_INTO, work
+from table import ROOT, ROOT_INTO, WITH, WITHOUT, cheat, work
 
 from pytest_bandwidth.devices import host_timing, sampling
 from pytest_bandwidth.devices.cpu import device as cpu_device
