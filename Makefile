@@ -77,7 +77,7 @@ docs: $(VENV)/.test ## the site, strict, into docs/_build
 traffic: $(VENV)/.traffic ## without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)
 	$(BIN)/python -m pytest --pyargs pytest_bandwidth.suite --bandwidth-device=traffic --bandwidth-baseline=baselines/ $(PYTEST_ARGS)
 bench: $(VENV)/.test ## the long experiments behind docs/measurements.md (on a quiet machine)
-	$(BIN)/python -m pytest -m experiment $(foreach script,overhead ceiling gate,&& $(BIN)/python benchmarks/$(script).py)
+	$(BIN)/python -m pytest -m experiment $(foreach script,overhead plateau gate,&& $(BIN)/python benchmarks/$(script).py)
 gpu: gpu-venv ## on a machine with a GPU: gpu-first, gpu-suite (baselines/, docs/gpu/) and gpu-selftest, eight minutes each at most
 gpu gpu-first gpu-suite gpu-selftest: gpu-venv
 	$(if $(WHEELS),.venv-gpu,$(VENV))/bin/python benchmarks/gpu_session.py $(patsubst gpu-%,%,$(filter-out gpu,$@))

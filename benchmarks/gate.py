@@ -26,9 +26,8 @@ import os
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean, median
 
@@ -104,13 +103,6 @@ def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
                 yield f"- {judge}, {what}: seconds a row, of {len(seconds)}: {figures}"
 
 
-def wait_until(moment: datetime) -> None:
-    """Wait until a round of `--over` is due."""
-    time.sleep(  # --over spreads rounds over hours: they begin at a time of day
-        max((moment - datetime.now(timezone.utc)).total_seconds(), 0)
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=int, default=1, help="rounds of unchanged code (default: 1)")
@@ -120,7 +112,6 @@ def main() -> None:
     parser.add_argument("--kernel", action="append", choices=tuple(KERNELS), help="kernel to judge (default: all)")
     parser.add_argument("--tolerance", default="5%")
     parser.add_argument("--mib", type=int, default=128, help="MiB of each array (default: 128)")
-    parser.add_argument("--over", type=float, default=0, metavar="MINUTES", help="spread the rounds over this time")
     parser.add_argument("--renew", type=int, default=10, metavar="ROUNDS", help="rounds of a baseline (default: 10)")
     parser.add_argument("--folder", type=Path, help="keep repository and baseline here, and use those that are there")
     parser.add_argument("--mode", action="append", choices=tuple(MODES), help="default: both")
@@ -146,7 +137,6 @@ def main() -> None:
         taken = datetime.fromtimestamp(arena.baseline.stat().st_mtime, timezone.utc) if options.folder else None
         try:
             for i in range(options.judged):
-                wait_until(begun + timedelta(minutes=options.over * i / options.judged))
                 if not options.folder and i % options.renew == 0:
                     arena.take_baselines()
                 asked = rounds_of(drops[:1] * evenly(i, options.judged, edited))

@@ -1,6 +1,6 @@
-"""Measure what executing PTX on the CPU costs: thread-instructions a second by threads, and memory.
+"""Measure how fast PTX is executed on the CPU: thread-instructions a second, by kernel and by threads of a batch.
 
-    python benchmarks/traffic.py [--rounds 7] [--largest 24]
+    python benchmarks/traffic.py [--rounds 7] [--largest 20]
 
 One process, one thread. Each figure is the median of `--rounds` executions after one that compiles the loops. Seconds
 are this process's CPU seconds, on which other processes have less influence; the wall clock's are there as well. Needs
@@ -13,9 +13,7 @@ import argparse
 import os
 import platform
 import time
-import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from statistics import median
 
@@ -41,10 +39,6 @@ extern "C" __global__ void triad(float* a, const float* b, const float* c, float
 extern "C" __global__ void gather(float* a, const float* b, const int* index, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) a[i] = b[index[i]];
-}
-extern "C" __global__ void update(unsigned* bins, const float* data) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (data[i & 4095] < 1e9f) atomicAdd(&bins[i & 4095], 1u);
 }
 #define TILE 16
 extern "C" __global__ void gemm(float* c, const float* a, const float* b, int n) {
@@ -83,22 +77,11 @@ extern "C" __global__ void softmax(float* out, const float* in, int n) {
 Execute = Callable[[], ptx.Execution]
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Hold the median seconds of one execution, and how many instructions its threads executed."""
+def cost(execute: Execute, rounds: int) -> tuple[float, float, int]:
+    """Return the median CPU and wall seconds of one execution, and how many instructions its threads executed.
 
-    cpu_seconds: float
-    wall_seconds: float
-    thread_instructions: int
-
-    @property
-    def rate(self) -> float:
-        """Return million thread-instructions a CPU second."""
-        return self.thread_instructions / self.cpu_seconds / 1e6
-
-
-def cost(execute: Execute, rounds: int) -> Cost:
-    """Measure one execution. Raises RuntimeError where it has a fault, which would cost less than the work."""
+    Raises RuntimeError where it has a fault, which would cost less than the work.
+    """
     execution = execute()
     if execution.faults:
         raise RuntimeError(execution.faults[0].text)
@@ -108,7 +91,7 @@ def cost(execute: Execute, rounds: int) -> Cost:
         execution = execute()
         cpu.append(time.process_time() - cpu_start)
         wall.append(time.perf_counter() - wall_start)
-    return Cost(median(cpu), median(wall), execution.thread_instructions)
+    return median(cpu), median(wall), execution.thread_instructions
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -149,19 +132,9 @@ def print_rates(program: ptx.Program, rounds: int, most: int) -> None:
     work += [(f"gemm {side}³, fp32, tiles of 16", side * side, gemm(program, side))]
     work += [(f"softmax, {2 * side} rows of 4096", 2 * side * 256, softmax(program, 2 * side, 4096))]
     for name, count, execute in work:
-        found = cost(execute, rounds)
-        figures = f"{found.cpu_seconds:.3f} | {found.wall_seconds:.3f} | {found.rate:.0f}"
-        print(f"| {name} | {count:,} | {found.thread_instructions:,} | {figures} |", flush=True)
-
-
-def print_curve(program: ptx.Program, rounds: int, largest: int) -> None:
-    print("\n## Cost against threads (triad)\n")
-    print("| threads | CPU s | ns a thread | M instructions / s |")
-    print("|---|---|---|---|")
-    for power in range(8, largest + 1, 2):
-        found = cost(stream(program, "triad", 1 << power), max(3, rounds if power < 22 else 3))
-        each = found.cpu_seconds / (1 << power) * 1e9
-        print(f"| 2^{power} | {found.cpu_seconds:.4f} | {each:,.0f} | {found.rate:.0f} |", flush=True)
+        cpu, wall, instructions = cost(execute, rounds)
+        figures = f"{instructions:,} | {cpu:.3f} | {wall:.3f} | {instructions / cpu / 1e6:.0f}"
+        print(f"| {name} | {count:,} | {figures} |", flush=True)
 
 
 def print_batches(program: ptx.Program, rounds: int, most: int) -> None:
@@ -173,58 +146,17 @@ def print_batches(program: ptx.Program, rounds: int, most: int) -> None:
     for power in range(11, 19):
         launch.BATCH_LANES = 1 << power
         work = stream(program, "triad", 1 << most), gemm(program, side)
-        rates = [cost(execute, rounds).rate for execute in work]
+        costs = [cost(execute, rounds) for execute in work]
+        rates = " | ".join(f"{instructions / cpu / 1e6:.0f}" for cpu, _, instructions in costs)
         mark = " (used)" if chosen == launch.BATCH_LANES else ""
-        print(f"| 2^{power}{mark} | {rates[0]:.0f} | {rates[1]:.0f} |", flush=True)
+        print(f"| 2^{power}{mark} | {rates} |", flush=True)
     launch.BATCH_LANES = chosen
-
-
-def print_memory(program: ptx.Program, most: int) -> None:
-    """Print a grid that grows over arrays that stay (its threads update 4,096 counters), then one whose arrays grow."""
-    print("\n## Memory in addition to the arrays\n")
-    print("| kernel | blocks | arrays, MiB | peak in addition, MiB |")
-    print("|---|---|---|---|")
-    bins, data = np.zeros(4096, np.uint32), floats(4096)
-    for name in ("update 4,096 counters", "triad"):
-        for power in range(max(8, most - 4), most + 3, 2):
-            threads = 1 << power
-            size = (bins.nbytes + data.nbytes) if name != "triad" else 12 * threads
-            args = (bins, data)
-            execute = (
-                stream(program, name, threads)
-                if name == "triad"
-                else lambda blocks=threads // 256, args=args: ptx.execute(program, "update", (blocks,), (256,), args)
-            )
-            tracemalloc.start()
-            execute()
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            print(f"| {name} | {threads // 256:,} | {size / 2**20:.2f} | {peak / 2**20:.1f} |", flush=True)
-
-
-def print_preparation(rounds: int) -> None:
-    print("\n## Before a kernel runs\n")
-    seconds: dict[str, list[float]] = {"NVRTC": [], "parse": [], "decode": []}
-    for _ in range(rounds):
-        start = time.perf_counter()
-        compiled = ptx.compile_ptx(KERNELS)
-        seconds["NVRTC"].append(time.perf_counter() - start)
-        start = time.perf_counter()
-        program = ptx.Program(compiled)
-        seconds["parse"].append(time.perf_counter() - start)
-        start = time.perf_counter()
-        for name in program.kernels:
-            program.kernel(name)
-        seconds["decode"].append(time.perf_counter() - start)
-    lines = len(compiled.ptx.splitlines())
-    steps = ", ".join(f"{name} {median(values):.3f} s" for name, values in seconds.items())
-    print(f"{len(program.kernels)} kernels, {lines} lines of PTX: {steps}.")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--largest", type=int, default=24, help="log2 of the most threads of a kernel")
+    parser.add_argument("--largest", type=int, default=20, help="log2 of the most threads of a kernel")
     options = parser.parse_args()
     print(
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {platform.machine()} {platform.system()}, "
@@ -232,12 +164,8 @@ def main() -> None:
         f"NumPy {np.__version__}, Numba {numba.__version__}, NVRTC {ptx.nvrtc_version()}"
     )
     program = ptx.Program(ptx.compile_ptx(KERNELS))
-    print_preparation(options.rounds)
-    most = min(20, options.largest)
-    print_rates(program, options.rounds, most)
-    print_curve(program, options.rounds, options.largest)
-    print_batches(program, options.rounds, most)
-    print_memory(program, most)
+    print_rates(program, options.rounds, options.largest)
+    print_batches(program, options.rounds, options.largest)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ class RunDelay:
 # Of data this many times as large as the last-level cache, what a cache still holds does not show.
 COLD_BY_ITSELF = 5
 # Caches do not replace the oldest line exactly: after reading once their size, much of the old data is still there.
-# Four times takes away most of what more would: `benchmarks/ceiling.py --plateau`.
+# Four times takes away most of what more would: `benchmarks/plateau.py`.
 EVICTION_FACTOR = 4
 # A virtual machine may report a whole socket's cache. Reading more than this before each of some dozens of samples
 # would leave no time for the samples.

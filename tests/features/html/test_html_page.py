@@ -277,7 +277,6 @@ def test_the_same_run_gives_the_same_page_and_a_test_the_same_anchor() -> None:
 
 
 def test_weight_stays_in_bounds() -> None:
-    """As benchmarks/report.py measures it, which has 5,000 results, too."""
     outcomes = run_documents.outcomes(200, failing=5, unjudged=10, samples=60)
     assert len(render_html(run_documents.run_document(outcomes)).encode()) <= 1.5e6
 
