@@ -17,9 +17,8 @@ import re
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -179,61 +178,25 @@ TOOK = re.compile(r"^([\d.]+)s call +test_kernels\.py::test_ours\[(\w+)\]", re.M
 UNJUDGED = "unjudged"
 
 
-@dataclass
-class Tally:
-    """Count statuses, and those of tests that pytest failed, by judge, circumstance, kernel and drop.
+@dataclass(frozen=True)
+class Row:
+    """Hold what became of one kernel in one run. circumstance: what was changed; failed: whether pytest failed it."""
 
-    It keeps the seconds of a row as well. A circumstance says what was changed.
-    """
-
-    statuses: dict[tuple[str, str, str, float], Counter[str]] = field(default_factory=dict)
-    failures: dict[tuple[str, str, str, float], Counter[str]] = field(default_factory=dict)
-    seconds: dict[tuple[str, str, float], list[float]] = field(default_factory=dict)
-
-    def add(
-        self,
-        judge: str,
-        circumstance: str,
-        drop: float,
-        statuses: Mapping[str, str],
-        failed: Collection[str],
-        seconds: Mapping[str, float],
-    ) -> None:
-        """Take in a run's statuses and seconds by kernel, and which kernels' tests pytest failed."""
-        for kernel, status in statuses.items():
-            self.statuses.setdefault((judge, circumstance, kernel, drop), Counter())[status] += 1
-            self.failures.setdefault((judge, circumstance, kernel, drop), Counter())[status] += kernel in failed
-        self.seconds.setdefault((judge, circumstance, drop), []).extend(seconds.values())
-
-    def count(self, judge: str, circumstance: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
-        return _sum(self.statuses, judge, circumstance, kernels, drop)
-
-    def failed(self, judge: str, circumstance: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
-        """Count the statuses of tests that pytest failed."""
-        return _sum(self.failures, judge, circumstance, kernels, drop)
-
-
-def _sum(
-    counts: Mapping[tuple[str, str, str, float], Counter[str]],
-    judge: str,
-    circumstance: Sequence[str],
-    kernels: Sequence[str],
-    drop: float,
-) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for kind in circumstance:
-        for kernel in kernels:
-            found.update(counts.get((judge, kind, kernel, drop), Counter()))
-    return found
+    judge: str
+    circumstance: str
+    kernel: str
+    drop: float
+    status: str
+    failed: bool
+    seconds: float | None
 
 
 class Arena:
-    """Keep a repository with the kernels' tests, and both tools' baselines in it."""
+    """Keep a repository with the kernels' tests, and both tools' baselines in it. rows: of all that was judged."""
 
     def __init__(
         self,
         folder: Path,
-        kept: Tally,
         *,
         mib: int,
         kernels: Sequence[str],
@@ -242,7 +205,7 @@ class Arena:
     ) -> None:
         self.folder, self.baseline = folder, folder / "ours.yaml"
         self._kernels = tuple(kernels)
-        self._kept = kept
+        self.rows: list[Row] = []
         self._tolerance, self._modes = f"--bandwidth-tolerance={tolerance}", tuple(modes)
         self._mib = mib
         self._draw = random.Random(1)
@@ -273,7 +236,7 @@ class Arena:
     def judge(
         self, circumstance: str, drop: float, *, ours_first: bool, edited: bool = False, compare: bool = True
     ) -> None:
-        """Judge every kernel by both tools, slowed by `drop`; `circumstance` names the circumstance in the tally.
+        """Judge every kernel by both tools, slowed by `drop`; `circumstance` names the circumstance in the rows.
 
         edited: whether the code changes even without a drop. compare: whether pytest-benchmark judges, too.
         """
@@ -309,7 +272,9 @@ class Arena:
         rows = json.loads(document.read_text())["results"]
         statuses = dict.fromkeys(self._kernels, UNJUDGED)
         statuses |= {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
-        self._kept.add(mode, circumstance, drop, statuses, failed, seconds_of(text))
+        seconds = {kernel: float(taken) for taken, kernel in TOOK.findall(text)}
+        for kernel, status in statuses.items():
+            self.rows.append(Row(mode, circumstance, kernel, drop, status, kernel in failed, seconds.get(kernel)))
         expected = {"REGRESSED"} if drop else {"OK", "IMPROVED"}
         for row in rows:
             if row["status"] not in expected:
@@ -324,10 +289,10 @@ class Arena:
         if (code == 0) is bool(found):
             raise SystemExit(f"pytest-benchmark ended with {code}, and found {len(found)} regressions:\n{text}")
         for judge, figure in ((MEDIAN, "median"), (MINIMUM, "min")):
-            failed = {name for name in self._kernels if (name, figure) in found}
-            statuses = {name: "REGRESSED" if name in failed else "OK" for name in self._kernels}
-            of_kernels = dict.fromkeys(self._kernels, seconds / len(self._kernels))
-            self._kept.add(judge, circumstance, drop, statuses, failed, of_kernels)
+            for kernel in self._kernels:
+                failed = (kernel, figure) in found
+                status, of_kernel = "REGRESSED" if failed else "OK", seconds / len(self._kernels)
+                self.rows.append(Row(judge, circumstance, kernel, drop, status, failed, of_kernel))
 
     def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
         return run([*command(tool), *args], self.folder, environment())
@@ -374,11 +339,6 @@ def failed_by_pytest(code: int, text: str, kernels: Sequence[str]) -> set[str]:
     return failed
 
 
-def seconds_of(text: str) -> dict[str, float]:
-    """Return how long each kernel's test took, as pytest printed it with --durations=0."""
-    return {kernel: float(seconds) for seconds, kernel in TOOK.findall(text)}
-
-
 def command(tool: str) -> list[str]:
     """Return the command that runs the kernels' tests of one tool: `ours` or `theirs`."""
     plugins = ["-p", "no:cacheprovider", "-p", "no:randomly"]
@@ -395,20 +355,6 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
-def rounds_of(drops: Sequence[float]) -> list[tuple[str, float]]:
-    """Return what a round judges: unchanged code, and edited code without a drop and with each."""
-    return [(UNCHANGED, 0.0), *((EDITED, drop) for drop in drops)]
-
-
-def arm(name: str, drop: float) -> str:
-    return f"{format_percent(drop)} slower" if drop else name
-
-
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return Markdown's table of so many columns."""
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines))
-
-
-def evenly(i: int, judged: int, dropped: int) -> bool:
-    """Return whether the i-th of `judged` rounds is one of the `dropped`, which are spread evenly."""
-    return (i + 1) * dropped // judged > i * dropped // judged

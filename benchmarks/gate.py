@@ -26,25 +26,13 @@ import os
 import platform
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean, median
 
-from arena import (
-    EDITED,
-    KERNELS,
-    OURS,
-    PEERS,
-    STRICT,
-    UNCHANGED,
-    Arena,
-    Tally,
-    arm,
-    evenly,
-    rounds_of,
-    table,
-)
+from arena import EDITED, KERNELS, OURS, PEERS, STRICT, UNCHANGED, Arena, Row, table
 
 from pytest_bandwidth.cli.selftest import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
@@ -59,27 +47,34 @@ JUDGES = (*MODES.values(), *PEERS)
 FINE, SLOWER = ("OK", "IMPROVED"), "REGRESSED"
 
 
-def result(kept: Tally, kernels: Sequence[str], drops: Sequence[float]) -> str:
+def of(rows: Sequence[Row], judge: str, name: str, kernels: Sequence[str], drop: float) -> list[Row]:
+    """Return the rows of a judge, of what was changed."""
+    asked = judge, name, drop
+    return [row for row in rows if (row.judge, row.circumstance, row.drop) == asked and row.kernel in kernels]
+
+
+def result(rows: Sequence[Row], kernels: Sequence[str], drops: Sequence[float]) -> str:
     """Compare the judges over all kernels and by kinds of them."""
     alarms = (head for name in (UNCHANGED, EDITED) for head in (f"{name}: failed", "undecided"))
     heads = ("kernels", "judged by", *alarms, *(f"found {format_percent(d)}" for d in drops[1:]))
     kinds = {kind: [k for k in kernels if KERNELS[k] == kind] for kind in dict.fromkeys(KERNELS[k] for k in kernels)}
     lines = []
     for name, members in (("all", list(kernels)), *kinds.items()):
-        judges = [judge for judge in JUDGES if kept.count(judge, [UNCHANGED], members, 0.0)]
-        lines += [[name, judge, *cells(kept, judge, members, drops)] for judge in judges]
+        judges = [judge for judge in JUDGES if of(rows, judge, UNCHANGED, members, 0.0)]
+        lines += [[name, judge, *cells(rows, judge, members, drops)] for judge in judges]
     return table(heads, lines)
 
 
-def cells(kept: Tally, judge: str, kernels: Sequence[str], drops: Sequence[float]) -> Iterator[str]:
+def cells(rows: Sequence[Row], judge: str, kernels: Sequence[str], drops: Sequence[float]) -> Iterator[str]:
     for name in (UNCHANGED, EDITED):
-        as_fast, failed = (of(judge, [name], kernels, drops[0]) for of in (kept.count, kept.failed))
-        yield limited(failed.total(), as_fast.total(), at_most=True)
-        yield str(as_fast.total() - as_fast[SLOWER] - sum(as_fast[fine] for fine in FINE)) if judge not in PEERS else ""
+        as_fast = of(rows, judge, name, kernels, drops[0])
+        yield limited(sum(row.failed for row in as_fast), len(as_fast), at_most=True)
+        undecided = sum(row.status not in (SLOWER, *FINE) for row in as_fast)
+        yield str(undecided) if judge not in PEERS else ""
     for drop in drops[1:]:
-        slowed, failed = (of(judge, [EDITED], kernels, drop) for of in (kept.count, kept.failed))
-        passed = f", {slowed.total() - failed.total()} passed" if judge not in PEERS else ""
-        yield limited(failed[SLOWER], slowed.total(), at_most=False) + passed
+        slowed = of(rows, judge, EDITED, kernels, drop)
+        passed = f", {sum(not row.failed for row in slowed)} passed" if judge not in PEERS else ""
+        yield limited(sum(row.failed and row.status == SLOWER for row in slowed), len(slowed), at_most=False) + passed
 
 
 def limited(count: int, judged: int, *, at_most: bool) -> str:
@@ -91,16 +86,33 @@ def limited(count: int, judged: int, *, at_most: bool) -> str:
     return f"{count} of {judged} (≥ {format_percent(1 - upper_limit(judged - count, judged), 1)})"
 
 
-def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
+def spent(rows: Sequence[Row], kernels: Sequence[str], drops: Sequence[float]) -> Iterator[str]:
     """Yield the seconds of a row, pairs included, by what was changed, and of all changed rows."""
     for judge in JUDGES[:-1]:  # both peers are one run
-        taken = {(name, drop): kept.seconds.get((judge, name, drop), []) for name, drop in rounds_of(drops)}
-        settled = [one for (name, _), seconds in taken.items() if name != UNCHANGED for one in seconds]
-        arms = {arm(name, drop): seconds for (name, drop), seconds in taken.items()} | {"all changed": settled}
-        for what, seconds in arms.items():
-            if seconds:
+        arms = {arm(name, drop): of(rows, judge, name, kernels, drop) for name, drop in rounds_of(drops)}
+        arms["all changed"] = [row for row in rows if row.judge == judge and row.circumstance != UNCHANGED]
+        for what, some in arms.items():
+            if seconds := [row.seconds for row in some if row.seconds is not None]:
                 figures = f"median {median(seconds):.1f}, mean {fmean(seconds):.1f}, at most {max(seconds):.1f}"
                 yield f"- {judge}, {what}: seconds a row, of {len(seconds)}: {figures}"
+
+
+def rounds_of(drops: Sequence[float]) -> list[tuple[str, float]]:
+    """Return what a round judges: unchanged code, and edited code without a drop and with each."""
+    return [(UNCHANGED, 0.0), *((EDITED, drop) for drop in drops)]
+
+
+def statuses_of(rows: Sequence[Row]) -> Counter[str]:
+    return Counter(row.status for row in rows)
+
+
+def arm(name: str, drop: float) -> str:
+    return f"{format_percent(drop)} slower" if drop else name
+
+
+def evenly(i: int, judged: int, dropped: int) -> bool:
+    """Return whether the i-th of `judged` rounds is one of the `dropped`, which are spread evenly."""
+    return (i + 1) * dropped // judged > i * dropped // judged
 
 
 def main() -> None:
@@ -123,7 +135,6 @@ def main() -> None:
     dropped = edited if options.dropped is None else min(options.dropped, options.judged)
     drops = [0.0, *map(parse_fraction, options.drop or (["10%"] if options.judged == 1 else ["5%", "10%"]))]
     kernels = options.kernel or list(KERNELS)
-    kept = Tally()
     begun = datetime.now(timezone.utc)
     with tempfile.TemporaryDirectory() as temporary, signals_as_interrupts():
         folder = options.folder or Path(temporary)
@@ -131,7 +142,7 @@ def main() -> None:
         given = {"mib": options.mib, "kernels": kernels, "tolerance": options.tolerance}
         neighbours = options.neighbour or ["none"]
         modes = [MODES[name] for name in options.mode or MODES]
-        arena = Arena(folder.resolve(), kept, **given, modes=modes)
+        arena = Arena(folder.resolve(), **given, modes=modes)
         if options.folder and not arena.baseline.is_file():
             arena.take_baselines()
         taken = datetime.fromtimestamp(arena.baseline.stat().st_mtime, timezone.utc) if options.folder else None
@@ -146,7 +157,8 @@ def main() -> None:
                     for name, drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
                         arena.judge(name, drop, ours_first=i % 2 == 0, edited=name == EDITED, compare=compare)
                 counts = "; ".join(
-                    f"{arm(n, d)}: {dict(kept.count(modes[0], [n], kernels, d))}" for n, d in rounds_of(drops)
+                    f"{arm(n, d)}: {dict(statuses_of(of(arena.rows, modes[0], n, kernels, d)))}"
+                    for n, d in rounds_of(drops)
                 )
                 now = datetime.now(timezone.utc)
                 print(f"… {now:%H:%M} UTC, {i + 1} of {options.judged}; {counts}", file=sys.stderr, flush=True)
@@ -158,11 +170,11 @@ def main() -> None:
     print(f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC, {platform.processor() or platform.machine()}, ", end="")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; tolerance {options.tolerance}, ", end="")
     print(f"arrays of {options.mib} MiB\n")
-    print(result(kept, kernels, drops), end="\n\n")
-    print("\n".join(spent(kept, drops)))
+    print(result(arena.rows, kernels, drops), end="\n\n")
+    print("\n".join(spent(arena.rows, kernels, drops)))
     for mode in MODES.values():
         for name, drop in rounds_of(drops):
-            if statuses := kept.count(mode, [name], kernels, drop).most_common():
+            if statuses := statuses_of(of(arena.rows, mode, name, kernels, drop)).most_common():
                 print(f"- {mode}, {arm(name, drop)}: {', '.join(f'{n} {status}' for status, n in statuses)}")
 
 

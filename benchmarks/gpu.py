@@ -29,7 +29,6 @@ from typing import Any
 
 from gpu_page import left_out, report, spreads
 
-from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.storage.atomic import write_whole
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -102,27 +101,24 @@ def compare_timers(device: Any, mib: int | None = None) -> list[dict[str, Any]]:
     for work, call in (("probe copy kernel", device.probe(traffic).call), ("cudaMemcpyAsync device to device", memcpy)):
         ours = device.measure(Workload(call, traffic), Budget(max_seconds=2.0), lambda _: None)
         theirs = benchmark(call, name=work, n_repeat=200, n_warmup=20).gpu_times[0]
-        rows.append({"work": work, "timed_by": f"pytest-bandwidth ({ours.method})", **valid_gbps(ours)})
+        known = {"gbps": ours.gbps} if ours.invalid is None else {"gbps": None, "why": ours.invalid.text}
+        rows.append({"work": work, "timed_by": f"pytest-bandwidth ({ours.method})", **known})
         gbps = traffic.bytes_moved / median(theirs.tolist()) / 1e9
         rows.append({"work": work, "timed_by": "cupyx.profiler.benchmark", "gbps": gbps})
     return rows
 
 
-def valid_gbps(ours: Measurement) -> dict[str, Any]:
-    """Return what a measurement of ours comes to; where it is invalid, why."""
-    if ours.invalid is not None:
-        return {"gbps": None, "why": ours.invalid.text}
-    return {"gbps": ours.gbps}
+def suite(device: str, out: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run the suite in a fresh process, whose document goes to `out`."""
+    command = [sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider"]
+    command += [f"--bandwidth-device={device}", f"--bandwidth-json={out}", *args]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
 def run_suite(device: str, profile: str, baselines: Path, out: Path) -> tuple[Mapping[str, Any], int]:
-    """Run the suite in a fresh process, appended to the device's baseline; return document and exit status."""
-    command = [
-        sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider",
-        f"--bandwidth-device={device}", f"--bandwidth-suite={profile}", f"--bandwidth-json={out}",
-        f"--bandwidth-baseline={baselines}", "--bandwidth-update", "--bandwidth-runs=1",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    """Run the suite, appended to the device's baseline; return document and exit status."""
+    update = (f"--bandwidth-baseline={baselines}", "--bandwidth-update", "--bandwidth-runs=1")
+    done = suite(device, out, f"--bandwidth-suite={profile}", *update)
     if not out.is_file():
         raise SystemExit(f"the suite wrote no document (exit status {done.returncode}):\n{done.stdout[-4000:]}")
     if done.returncode:
@@ -133,12 +129,8 @@ def run_suite(device: str, profile: str, baselines: Path, out: Path) -> tuple[Ma
 
 def run_counted(device: str, out: Path) -> list[Mapping[str, Any]] | str:
     """Run a few of the suite's operations under the profiler; return their results, or what was said instead."""
-    command = [
-        sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider",
-        "-k", " or ".join(f"{name}-float32" for name in COUNTED),
-        f"--bandwidth-device={device}", "--bandwidth-counters=auto", f"--bandwidth-json={out}",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    some = " or ".join(f"{name}-float32" for name in COUNTED)
+    done = suite(device, out, "-k", some, "--bandwidth-counters=auto")
     if not out.is_file():
         said = f"{done.stdout}\n{done.stderr}".strip().splitlines()
         return f"exit status {done.returncode}: {said[-1] if said else 'no output'}"

@@ -29,7 +29,7 @@ from statistics import mean, median, stdev
 from typing import Any
 from unittest.mock import patch
 
-from arena import KERNELS, Arena, Tally, table
+from arena import KERNELS, Arena, table
 
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
@@ -149,7 +149,7 @@ def main() -> None:
     begun = datetime.now(timezone.utc)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        arena = Arena(folder, Tally(), mib=options.mib, kernels=kernels, tolerance="5%")
+        arena = Arena(folder, mib=options.mib, kernels=kernels, tolerance="5%")
         if options.edited or options.drop:
             arena.edit(options.drop)
         seen = compare(folder, kernels, options.pairs, options.way or list(WAYS))

@@ -21,6 +21,7 @@ import functools
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,14 +32,16 @@ from unittest import mock
 
 import numpy as np
 
-from pytest_bandwidth.devices.kernel_source import shipped_folder
-from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
-from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin, execute
+from pytest_bandwidth.features.traffic.ptx import execute
 from pytest_bandwidth.features.traffic.ptx.nvrtc import CubinModule
 from pytest_bandwidth.features.traffic.ptx.occupancy import occupancy_of
 from pytest_bandwidth.features.traffic.ptx.races import GRANULE, AsyncCopies
 from pytest_bandwidth.suite.operations.model import KernelStep, poison, wrong_results
 from pytest_bandwidth.suite.selection import SIZING_DTYPE, TRAFFIC_BYTES, Selected, selected
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import kernel_resources
+from interpreted import FreshArrays, shipped
 
 HEADER = (
     "operation",
@@ -66,19 +69,6 @@ _USES = {
     COPIES: re.compile(r"cp\.async\.c|LDGSTS"),
     "dp4a": re.compile(r"dp4a|IDP"),
 }
-
-
-class OwnArrays:
-    """Make arrays that own their memory, which an execution places as a GPU would: not within a sector."""
-
-    xp = np
-    _source = RandomSource(1)
-
-    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        return np.array(self._source.array(shape, dtype))
-
-    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        return np.array(empty_array(shape, dtype))
 
 
 class Instruction(NamedTuple):
@@ -200,18 +190,8 @@ def nvdisasm() -> str | None:
     return found
 
 
-def source(file: str) -> str:
-    return (shipped_folder() / file).read_text(encoding="utf-8")
-
-
-@functools.cache
-def program(file: str, arch: str) -> Program:
-    return Program(cubin(file, arch).ptx)
-
-
-@functools.cache
 def cubin(file: str, arch: str) -> CubinModule:
-    return compile_cubin(source(file), arch=arch, filename=file)
+    return kernel_resources.cubin((kernel_resources.CUDA_SRC / file).read_text(encoding="utf-8"), file, arch)
 
 
 @functools.cache
@@ -237,7 +217,7 @@ def code_of(file: str, kernel: str, arch: str) -> list[str]:
     """Return a kernel's instructions: the machine's, or PTX where there is no disassembler."""
     disassembler = nvdisasm()
     if disassembler is None:
-        return kernel_ptx(program(file, arch).compiled.ptx, kernel)
+        return kernel_ptx(cubin(file, arch).ptx.ptx, kernel)
     return machine_code(file, arch, disassembler)[kernel]
 
 
@@ -274,12 +254,12 @@ def rows(chosen: Selected, architectures: Sequence[str]) -> Iterator[tuple[str, 
     """Yield a row for each kernel that the operation launches. Raises ValueError for a result that is not NumPy's."""
     operation, dtype = chosen.operation, chosen.dtype
     sizes = chosen.sizes or operation.shapes(TRAFFIC_BYTES, SIZING_DTYPE)[chosen.shape]
-    case = operation.prepare(OwnArrays(), dtype, sizes)
+    case = operation.prepare(FreshArrays(1), dtype, sizes)
     poison(case)
     seen = set()
     for step in case.steps:
         assert isinstance(step, KernelStep)
-        compiled = program(step.file, architectures[0])
+        compiled = shipped(step.file, architectures[0])
         with most_copied() as copied:
             loads = execute(compiled, step.kernel, step.grid, step.block, step.args).counts.loads
         if step.kernel not in seen:
