@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from emulated_card.elf import SYMTAB, symbols
-from emulated_card.importing import Watched, watch
+from emulated_card.importing import Watched
 
 MODULE = "cupy_backends.cuda.api.runtime"
 # What has been tried: another may call entries, or lay out structures, that the card does not know.
@@ -26,7 +25,7 @@ _PAGE = mmap.PAGESIZE
 
 def install(cuda: ctypes.CDLL) -> None:
     """Watch for the import of CuPy's runtime module: it has to be known, and is redirected before its code runs."""
-    watch(Watched(MODULE, found=check_version, loaded=lambda library: redirect(library, cuda)))
+    Watched(MODULE, loaded=lambda library: redirect(library, cuda))
 
 
 def check_version() -> None:
@@ -37,8 +36,12 @@ def check_version() -> None:
 
 
 def redirect(library: Path, cuda: ctypes.CDLL) -> None:
-    """Overwrite every entry of cudart in a loaded library. Raises ImportError where it has none."""
-    entries = runtime_entries(library)
+    """Overwrite every entry of cudart in a loaded library. Raises ImportError where it has none, or is not known."""
+    from pytest_bandwidth.devices.code.cubin import read_elf
+
+    check_version()
+    symbols = [one for one in read_elf(library.read_bytes()).symbols() if one.section and one.size >= _JUMP.size]
+    entries = {symbol.name: symbol.value for symbol in symbols if symbol.name.startswith("cuda")}
     if not entries:
         raise ImportError(f"{library} has no symbols of cudart: the emulated card needs CuPy's own wheel")
     base = _base_of(library)
@@ -82,12 +85,3 @@ def _base_of(library: Path) -> int:
         if len(fields) == 6 and fields[5] == real and int(fields[2], 16) == 0:
             return int(fields[0].partition("-")[0], 16)
     raise ImportError(f"{library} is not loaded")
-
-
-def runtime_entries(library: Path) -> dict[str, int]:
-    """Return the offset of each function ``cuda…`` that a library holds."""
-    return {
-        symbol.name: symbol.offset
-        for symbol in symbols(library, SYMTAB)
-        if symbol.is_function and symbol.size >= _JUMP.size and symbol.name.startswith("cuda")
-    }

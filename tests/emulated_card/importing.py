@@ -1,4 +1,4 @@
-"""Act where a compiled module is imported: before it is loaded, before its code runs, and behind that."""
+"""Act where a compiled module is imported: once it is loaded and before its code runs, or behind that."""
 
 from __future__ import annotations
 
@@ -6,49 +6,38 @@ import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 
-@dataclass(frozen=True)
-class Watched:
-    """Name a module, and what to do where it is imported; `loaded` gets its library's path, `run` the module."""
-
-    module: str
-    found: Callable[[], None] = lambda: None
-    loaded: Callable[[Path], None] = lambda _: None
-    run: Callable[[ModuleType], None] = lambda _: None
+def nothing(_: object) -> None:
+    """Do nothing."""
 
 
-def watch(watched: Watched) -> None:
-    sys.meta_path.insert(0, _Finder(watched))
+class Watched(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Find and load a module by its name; `loaded` gets its library's path, `run` the module."""
 
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
+    def __init__(
+        self, module: str, loaded: Callable[[Path], None] = nothing, run: Callable[[ModuleType], None] = nothing
+    ) -> None:
+        self._module, self._loaded, self._run = module, loaded, run
+        sys.meta_path.insert(0, self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._watched.module:
+        if fullname != self._module:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None and spec.origin is not None:
-            spec.loader = _Loader(spec.loader, Path(spec.origin), self._watched)
+        if spec is not None and spec.loader is not None:
+            self._real, spec.loader = spec.loader, self
         return spec
 
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, real: importlib.abc.Loader, library: Path, watched: Watched) -> None:
-        self._real, self._library, self._watched = real, library, watched
-
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        self._watched.found()
         return self._real.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        self._watched.loaded(self._library)
+        assert module.__file__ is not None
+        self._loaded(Path(module.__file__))
         self._real.exec_module(module)
-        self._watched.run(module)
+        self._run(module)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from emulated_card.elf import DYNSYM, symbols
 from emulated_card.kernels.build import cache_folder, compiler
 
 SOURCES = Path(__file__).parent / "card"
@@ -66,7 +66,7 @@ def _cublas_not_done() -> str:
         raise ModuleNotFoundError("the emulated card is made for CuPy, which is not installed")
     (module,) = (Path(folders[0]) / "cuda" / "libs").glob("cublas.*.so")
     done = CUBLAS_SOURCE.read_text(encoding="utf-8")
-    names = {symbol.name for symbol in symbols(module, DYNSYM) if symbol.name.startswith("cublas")}
+    names = {name.decode() for name in re.findall(rb"\0(cublas\w+)(?=\0)", module.read_bytes())}
     missing = sorted(name for name in names if f"int {name}(" not in done)
     lines = [f'int {name}(void) {{ card_not_done("{name}"); return 15; }}' for name in missing]
     return "\n".join(["int card_not_done(const char *name);", *lines, ""])

@@ -7,11 +7,11 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from emulated_card.importing import Watched, watch
+from emulated_card.importing import Watched
 
 
 def install() -> None:
-    watch(Watched("cupy.cuda.thrust", run=_replace))
+    Watched("cupy.cuda.thrust", run=_replace)
 
 
 def _replace(module: ModuleType) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from emulated_card.importing import Watched, watch
+from emulated_card.importing import Watched
 
 NVRTC = "cupy_backends.cuda.libs.nvrtc"
 INVALID_IMAGE, NOT_FOUND, NOT_SUPPORTED, UNKNOWN = 200, 500, 801, 999
@@ -29,7 +29,7 @@ _kept: list[Any] = []  # C has their addresses
 
 def install(cuda: ctypes.CDLL) -> None:
     """Register the callbacks, and keep what NVRTC assembles from now on."""
-    watch(Watched(NVRTC, run=_keep_assembled))
+    Watched(NVRTC, run=_keep_assembled)
     set_disassembled = cuda.card_set_disassembled
     set_disassembled.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
     add_variable, add_function = cuda.card_add_variable, cuda.card_add_function

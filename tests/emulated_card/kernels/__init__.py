@@ -1,7 +1,5 @@
 """Translate PTX to C, build it with the compiler that is there, and describe how the result is launched."""
 
-from emulated_card.kernels.build import Built, NoCompiler, build
-from emulated_card.kernels.errors import NotSupported
-from emulated_card.kernels.variables import Variable, variables_of
+from emulated_card.kernels.build import Built, NoCompiler, NotSupported, Variable, build, variables_of
 
 __all__ = ["Built", "NoCompiler", "NotSupported", "Variable", "build", "variables_of"]

@@ -1,7 +1,13 @@
-"""Build a kernel's shared object with the C compiler that is there, once for each text, compiler and processor."""
+"""Build a kernel's shared object with the C compiler that is there, once for each text, compiler and processor.
+
+What a text holds is kept as well. So a process whose kernels are built already loads neither parser nor decoder, which
+take half a second.
+"""
 
 from __future__ import annotations
 
+import base64
+import fcntl
 import hashlib
 import json
 import os
@@ -36,12 +42,25 @@ class NoCompiler(Exception):
     """There is no C compiler, or it does not build what it is given."""
 
 
+class NotSupported(Exception):
+    """The kernel needs what the card does not model; the message names it and its line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """Describe a ``__device__`` or ``__constant__`` variable; `initial` is what it holds once loaded, `size` bytes."""
+
+    name: str
+    size: int
+    align: int
+    initial: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """Describe a built kernel; `card/kernel_abi.h` says how it is called.
 
     path: the shared object. parameters: offset and size of each, in bytes. registers: an estimate, from live values.
-    polls: whether it has volatile, relaxed or acquire loads, by which it may wait for the host.
     """
 
     path: str
@@ -51,7 +70,6 @@ class Built:
     local_bytes: int
     max_threads: int | None
     registers: int
-    polls: bool
 
 
 def build(ptx_text: str, entry_name: str, arch: str) -> Built:
@@ -60,18 +78,39 @@ def build(ptx_text: str, entry_name: str, arch: str) -> Built:
     Raises NotSupported for what is not modelled, KeyError for unknown entries, NoCompiler.
     """
     folder = cache_folder()
-    key = key_of(arch, entry_name, ptx_text)
+    key = _key_of(arch, entry_name, ptx_text)
     described, library = folder / f"{key}.json", folder / f"{key}.so"
     if described.exists():  # the last that is written
         return _read(described)
-    from filelock import FileLock  # on a miss only, as the parser
-
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f"{key}.lock"):  # workers ask for the same kernels at once, and each takes a second
+    # Workers ask for the same kernels at once, and each takes a second. This waits without a look at the card's clock.
+    with (folder / f"{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         return _read(described) if described.exists() else _make(ptx_text, entry_name, described, library)
 
 
-def key_of(*what: str) -> str:
+@cache
+def variables_of(ptx_text: str) -> tuple[Variable, ...]:
+    """List a module's variables. Raises KernelError for text that is no PTX, NotSupported."""
+    kept = cache_folder() / f"{_key_of('variables', ptx_text)}.json"
+    if not kept.exists():
+        from emulated_card.kernels.module import declared  # on a miss only
+
+        found = declared(ptx_text)
+        _keep(kept, [(v.name, v.size, v.align, base64.b64encode(v.initial).decode()) for v in found])
+    rows = json.loads(kept.read_text(encoding="utf-8"))
+    return tuple(Variable(name, size, align, base64.b64decode(initial)) for name, size, align, initial in rows)
+
+
+def _keep(file: Path, value: object) -> None:
+    """Write a value as JSON, at once whole."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as made:
+        json.dump(value, made)
+    os.replace(made.name, file)
+
+
+def _key_of(*what: str) -> str:
     """Return what something made of PTX is kept by: it is made anew after any change of what makes it."""
     return hashlib.sha256("\0".join((_environment(), *what)).encode()).hexdigest()[:32]
 
@@ -97,21 +136,23 @@ def compiler() -> str:
 def _environment() -> str:
     """Name everything besides the PTX that the machine code depends on."""
     digest = hashlib.sha256()
-    for path in sorted([*translator_sources(), *c_sources()]):
+    for path in sorted([*_translator_sources(), *_c_sources()]):
         digest.update(path.read_bytes())
     version = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout
-    processor = next((line for line in _processor() if line.startswith(("flags", "Features"))), "")
+    of_processor = Path("/proc/cpuinfo")
+    lines = of_processor.read_text(encoding="utf-8").splitlines() if of_processor.exists() else []
+    processor = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return "\0".join((digest.hexdigest(), compiler(), version, processor, *_FLAGS, *_RUNTIME_FLAGS, *_KERNEL_FLAGS))
 
 
-def translator_sources() -> list[Path]:
+def _translator_sources() -> list[Path]:
     """Return what makes C of PTX: this folder's modules, the package's parser and decoder."""
     decoder = Path(pytest_bandwidth.__file__).parent / "features" / "traffic" / "ptx"
     ours = [path for path in HERE.rglob("*.py") if not path.name.startswith("test_")]
     return [*ours, *decoder.rglob("*.py"), *decoder.rglob("*.lark")]
 
 
-def c_sources() -> list[Path]:
+def _c_sources() -> list[Path]:
     """Return what of ours any kernel is compiled from: all of c/, and what it includes of the card's."""
     found: set[Path] = set()
     todo = list((HERE / "c").glob("*.[ch]"))
@@ -124,44 +165,28 @@ def c_sources() -> list[Path]:
     return sorted(found)
 
 
-def _processor() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-
-
 def _make(ptx_text: str, entry_name: str, described: Path, library: Path) -> Built:
-    from emulated_card.kernels.module import decoded  # on a miss only: parser and decoder take half a second to import
+    from emulated_card.kernels.module import decoded  # on a miss only
     from emulated_card.kernels.registers import live_registers
-    from emulated_card.kernels.translate import parameter_bytes, translate, waits_for_host
+    from emulated_card.kernels.translate import parameter_bytes, translate
 
     kernel = decoded(ptx_text, entry_name)
-    text = translate(kernel)
-    library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as work:
-        made = compile_c(text, Path(work))
-        built = Built(
-            str(library),
-            tuple((p.offset, p.size) for p in kernel.parameters),
-            parameter_bytes(kernel),
-            kernel.static_shared_bytes,
-            kernel.local_bytes,
-            kernel.max_threads,
-            live_registers(kernel),
-            waits_for_host(kernel),
-        )
-        record = Path(work) / "kernel.json"
-        record.write_text(json.dumps(asdict(built)), encoding="utf-8")
+        source, made = Path(work, "kernel.c"), Path(work, "kernel.so")
+        source.write_text(translate(kernel), encoding="utf-8")
+        _compile(*_KERNEL_FLAGS, *_FLAGS, "-o", str(made), str(source), str(_runtime()), "-lm")
         os.replace(made, library)
-        os.replace(record, described)
+    built = Built(
+        str(library),
+        tuple((p.offset, p.size) for p in kernel.parameters),
+        parameter_bytes(kernel),
+        kernel.static_shared_bytes,
+        kernel.local_bytes,
+        kernel.max_threads,
+        live_registers(kernel),
+    )
+    _keep(described, asdict(built))
     return built
-
-
-def compile_c(text: str, folder: Path) -> Path:
-    """Compile a translated kernel in a folder of its own; returns the shared object there. Raises NoCompiler."""
-    source, made = folder / "kernel.c", folder / "kernel.so"
-    source.write_text(text, encoding="utf-8")
-    _compile(*_KERNEL_FLAGS, *_FLAGS, "-o", str(made), str(source), str(_runtime()), "-lm")
-    return made
 
 
 def _runtime() -> Path:

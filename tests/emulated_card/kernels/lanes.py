@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from emulated_card.kernels.expressions import expressions_of
 from emulated_card.kernels.registers import Registers, c_type, results_of, storage, stored
+from emulated_card.kernels.rules import expressions_of
 from pytest_bandwidth.features.traffic.ptx.program import (
     BasicBlock,
     Compute,

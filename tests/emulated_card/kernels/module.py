@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emulated_card.kernels.errors import NotSupported
-from emulated_card.kernels.variables import Variable
+from emulated_card.kernels.build import NotSupported, Variable
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.features.traffic.ptx.decode import decode
@@ -17,7 +16,6 @@ from pytest_bandwidth.features.traffic.ptx.memory import REGION_SHIFT
 from pytest_bandwidth.features.traffic.ptx.parsing import (
     Address,
     Block,
-    Function,
     Instruction,
     Name,
     Number,
@@ -65,7 +63,7 @@ def declared(ptx_text: str) -> tuple[Variable, ...]:
 def decoded(ptx_text: str, entry_name: str) -> Kernel:
     """Decode an entry. Raises KeyError where there is none of that name, NotSupported naming the opcode."""
     syntax = parse_ptx(ptx_text)
-    functions = tuple(_with_special_loads(function) for function in syntax.functions)
+    functions = tuple(replace(f, parse=lambda f=f: _rewritten(f.body)) if f.is_defined else f for f in syntax.functions)
     function = next((f for f in functions if f.is_entry and f.is_defined and f.name == entry_name), None)
     if function is None:
         raise KeyError(entry_name)
@@ -98,10 +96,6 @@ def special_at(address: int) -> int | None:
 
 def _refusal(error: Exception) -> NotSupported:
     return NotSupported(str(error).replace("the traffic device does not model", "the emulated card does not model"))
-
-
-def _with_special_loads(function: Function) -> Function:
-    return replace(function, parse=lambda: _rewritten(function.body)) if function.is_defined else function
 
 
 def _rewritten(block: Block) -> Block:

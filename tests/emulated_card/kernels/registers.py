@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from emulated_card.kernels.errors import NotSupported
+from emulated_card.kernels.build import NotSupported
 from emulated_card.kernels.module import variable_at
 from pytest_bandwidth.features.traffic.ptx.lanes import SPECIALS
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match

@@ -1,11 +1,21 @@
-"""Write a computing opcode as an expression of C: one rule a row of the opcode table, by the row's syntax.
+"""Write a computing step as expressions of C: by a rule for each row of the opcode table, or as a move.
 
 There are rules for what NVRTC makes of the kernels that run on the card; signed overflow wraps, which gcc is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+from emulated_card.kernels.registers import is_copy, match_of, not_translated
+from pytest_bandwidth.features.traffic.ptx.memory import (
+    LOCAL_REGION,
+    PARAM_REGION,
+    REGION_SHIFT,
+    SHARED_REGION,
+    region_base,
+)
+from pytest_bandwidth.features.traffic.ptx.program import Compute, Kernel
 
 Choice = Mapping[str, str]
 # Takes the opcode's chosen modifiers and its operands as C expressions without side effects, each of its own C type;
@@ -274,3 +284,42 @@ RULES: Mapping[str, Rule] = {
     "cvt.nearzero[.relu].packed.f32": _convert_pair,
     "cvt.rn.satfinite[.relu].small.f32": _convert_to_fp8,
 }
+
+
+# Steps
+
+_REGIONS = {"shared": SHARED_REGION, "shared::cta": SHARED_REGION, "local": LOCAL_REGION}
+
+
+def expressions_of(kernel: Kernel, step: Compute, x: list[str]) -> Sequence[str]:
+    """Return an expression for each target, from the operands' expressions. Raises NotSupported."""
+    match = match_of(kernel, step)
+    base, choice = match.form.base, match.choice
+    if is_copy(match, step):
+        return (x[0],)
+    if base == "mov":
+        return _moved(step, x)
+    if base == "cvta":
+        space = choice["holding"]
+        base_of_space = region_base(_REGIONS[space]) if space in _REGIONS else 0
+        return (f"({x[0]} {'-' if 'to' in choice else '+'} {base_of_space:#x}ull)",)
+    if base == "isspacep":
+        region, space = f"({x[0]} >> {REGION_SHIFT})", choice["window"]
+        return (f"({region} == {_REGIONS[space]})" if space in _REGIONS else f"({region} > {PARAM_REGION})",)
+    rule = RULES.get(match.form.syntax, lambda *_: None)
+    pair = {"pair": "q"} if base == "setp" and len(step.targets) == 2 else {}
+    found = rule({**choice, **pair}, x)
+    if found is None:
+        raise not_translated(kernel, step)
+    return (found,) if isinstance(found, str) else found
+
+
+def _moved(step: Compute, x: list[str]) -> tuple[str, ...]:
+    """Pack parts into a word, the first lowest, or unpack one."""
+    bits = step.sources[0].dtype.itemsize * 8
+    if len(step.sources) > 1:
+        word = f"uint{bits * len(x)}_t"
+        return (" | ".join(f"({word})({word})(uint{bits}_t){part} << {bits * n}" for n, part in enumerate(x)),)
+    raw = f"bits{bits}({x[0]})" if step.sources[0].dtype.kind == "f" else f"(uint{bits}_t){x[0]}"
+    part = bits // len(step.targets)
+    return tuple(f"(uint{part}_t)({raw} >> {part * n})" for n in range(len(step.targets)))

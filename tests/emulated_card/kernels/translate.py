@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from emulated_card.kernels.expressions import expressions_of
 from emulated_card.kernels.lanes import BlockWriter, is_call
 from emulated_card.kernels.registers import Registers, match_of, not_translated, results_of, stored
-from emulated_card.kernels.steps import waits, write_call
+from emulated_card.kernels.rules import expressions_of
+from emulated_card.kernels.steps import write_call
 from pytest_bandwidth.features.traffic.ptx.program import (
     Barrier,
     BasicBlock,
@@ -15,7 +15,6 @@ from pytest_bandwidth.features.traffic.ptx.program import (
     Compute,
     Exit,
     Kernel,
-    Memory,
     Step,
 )
 
@@ -26,12 +25,6 @@ TURNS = 1 << 17
 def translate(kernel: Kernel) -> str:
     """Return the C text of a kernel. Raises NotSupported for opcodes without a rule."""
     return "\n".join(_Translator(kernel).text()) + "\n"
-
-
-def waits_for_host(kernel: Kernel) -> bool:
-    """Tell whether a kernel has loads by which it may wait for others."""
-    steps = (step for block in kernel.blocks for step in block.all_steps)
-    return any(isinstance(step, Memory) and waits(kernel, step) for step in steps)
 
 
 class _Translator:
