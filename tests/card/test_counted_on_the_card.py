@@ -1,12 +1,9 @@
 """A stand-in ncu counts, through the real NVTX of CuPy, what kernels on the card move: what is declared, or not."""
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
-import stand_in_profilers
-from card_processes import ALONE, TESTS, Card
+from card_processes import ALONE, PTX, Card
 from test_old_code_on_the_card import AMPERE, AS_FAST, HARMLESS, MORE, judged, source, written
 from test_old_code_on_the_card import TESTS as TESTS_OF_COPIES
 
@@ -29,25 +26,14 @@ def test_small(bandwidth):
     x, y = bandwidth.random(1 << 14, "float32"), bandwidth.empty(1 << 14, "float32")
     bandwidth(lambda: bandwidth.xp.copyto(y, x), reads=x, writes=y)
 """
-SHORT = "--bandwidth-max-time=0.02"
 
 
-@pytest.fixture
-def injection(tmp_path: Path) -> Path:
-    """Build what NVTX loads for a profiler."""
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no gcc to build what NVTX loads for a profiler: install gcc")
-    return stand_in_profilers.built_injection(tmp_path, compiler)
-
-
-def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_path: Path, injection: Path) -> None:
-    stand_in_profilers.install(tmp_path / "bin", "ncu")
+def test_what_kernels_move_is_counted_inside_of_the_range_alone(
+    card: Card, tmp_path: Path, ncu: dict[str, str]
+) -> None:
     (tmp_path / "test_users.py").write_text(USERS)
-    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    env = {"PATH": path, "NVTX_INJECTION64_PATH": str(injection)}
     # A cache so small that what it holds at the end shows in no count.
-    status, shown, rows = card.tested(tmp_path, "--bandwidth-counters=ncu", env=env, L2_BYTES=1 << 14)
+    status, shown, rows = card.tested(tmp_path, "--bandwidth-counters=ncu", env=ncu, L2_BYTES=1 << 14)
     assert status == 0, shown
     right, wrong, two = rows
     size = 1 << 19
@@ -63,37 +49,19 @@ def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_
 
 @pytest.mark.slow
 def test_by_another_cards_baseline_the_old_kernel_is_counted_here(
-    card: Card, tmp_path: Path, injection: Path, monkeypatch: pytest.MonkeyPatch
+    card: Card, tmp_path: Path, ncu: dict[str, str]
 ) -> None:
     """A changed kernel reads more, and its time stays within the tolerance; that baseline holds no counts."""
-    stand_in_profilers.install(tmp_path / "bin", "ncu")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("NVTX_INJECTION64_PATH", str(injection))
-    folder = tmp_path / "user"
-    folder.mkdir()
     two = ("-k", "1 or 2")
-    written(card, folder, *two, tests=TESTS_OF_COPIES.replace("3%", "60%"), **AMPERE)
+    folder = written(card, tmp_path, *two, tests=TESTS_OF_COPIES.replace("3%", "60%"), **AMPERE)
     (folder / "copies.cu").write_text(source({1: HARMLESS, 2: MORE}))
     expected = {1: AS_FAST, 2: ("REGRESSED", "dram")}
-    rows, _ = judged(card, folder, expected, "--bandwidth-counters=ncu", *two, L2_BYTES=1 << 14)
+    counted = ("--bandwidth-counters=ncu", *two)
+    rows, _ = judged(card, folder, expected, *counted, env={**PTX, **ncu}, L2_BYTES=1 << 14)
     reason, message = rows[2]["reason"], rows[2]["message"]
     assert "DRAM read 65.5 kB → 73.7 kB (+12.5 %, allowed 66.8 kB); the old kernel was counted here" in reason
     assert "likely cause  the kernel's code changed; in its code, loads of 32 bits 5 → 10, stores" in message
     assert rows[1]["detail"]["dram"]["bytes_read"] == 4 << 14
-
-
-def test_what_tests_a_gpus_counters_passes_on_the_card(card: Card, tmp_path: Path, injection: Path) -> None:
-    stand_in_profilers.install(tmp_path / "bin", "ncu")
-    env = {
-        **ALONE,
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "NVTX_INJECTION64_PATH": str(injection),
-        "PYTEST_ADDOPTS": f"{ALONE['PYTEST_ADDOPTS']} {SHORT} --bandwidth-min-samples=3",
-    }
-    tests = ("tests/gpu/test_gpu_counters.py", "-rs", f"--basetemp={tmp_path / 'temporary'}")
-    done = card.run(["-m", "pytest", *tests], {"L2_BYTES": 1 << 16}, cwd=TESTS.parent, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout, done.stdout
 
 
 def test_lines_that_an_access_policy_keeps_are_reset_before_every_flush(card: Card, tmp_path: Path) -> None:

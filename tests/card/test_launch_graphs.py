@@ -139,10 +139,10 @@ def test_compared(bandwidth):
     assert found.ratio("one", over="four").value > 1.5
 
 
-def callable_refused(bandwidth, call, match, **more):
+def callable_refused(bandwidth, call, match):
     x, y = arrays(bandwidth)
     with pytest.raises(Exception, match=match) as error:
-        bandwidth(call, x, y, reads=x, writes=y, graph=True, **more)
+        bandwidth(call, x, y, reads=x, writes=y, graph=True)
     assert "\n" not in str(error.value)
     bandwidth(lambda: cupy.add(x, 1, out=y), reads=x, writes=y)  # nothing is left of it
     cupy.testing.assert_array_equal(y, x + 1)
@@ -151,16 +151,25 @@ def callable_refused(bandwidth, call, match, **more):
 CAPTURED = r"graph=True: CUDA does not capture the (measured )?callable \(.*\): it waits, copies to the host, uses the"
 
 
+def half_on_the_default_stream(x, y):
+    cupy.add(x, 1, out=y)
+    with cupy.cuda.Stream.null:
+        cupy.add(x, 2, out=y)
+
+
 @pytest.mark.parametrize(
-    "call",
+    ("call", "match"),
     [
-        lambda x, y: (cupy.add(x, 1, out=y), cupy.cuda.get_current_stream().synchronize()),
-        lambda x, y: float(x.sum()),
-        lambda x, y: cupy.asarray([1.0]),
+        (lambda x, y: (cupy.add(x, 1, out=y), cupy.cuda.get_current_stream().synchronize()), CAPTURED),
+        (lambda x, y: float(x.sum()), CAPTURED),
+        (lambda x, y: cupy.asarray([1.0]), CAPTURED),
+        (lambda x, y, kept=[]: (kept.append(cupy.cuda.Memory(512)), cupy.add(x, 1, out=y)), CAPTURED),
+        (half_on_the_default_stream, CAPTURED),
+        (lambda x, y: None, "nothing ran on the timed stream"),
     ],
 )
-def test_callable_refused(bandwidth, call):
-    callable_refused(bandwidth, call, CAPTURED)
+def test_callable_refused(bandwidth, call, match):
+    callable_refused(bandwidth, call, match)
 
 
 def test_callable_refused_in_a_library(bandwidth):
@@ -204,20 +213,6 @@ def test_refused_by_name(bandwidth):
         bandwidth(both["good"], reads=x, writes=y, graph=True, doubled=both["bad"])
 
 
-def test_callable_refused_outside_of_the_pool(bandwidth):
-    kept = []
-    callable_refused(bandwidth, lambda x, y: (kept.append(cupy.cuda.Memory(512)), cupy.add(x, 1, out=y)), CAPTURED)
-
-
-def test_callable_refused_half_on_the_default_stream(bandwidth):
-    def call(x, y):
-        cupy.add(x, 1, out=y)
-        with cupy.cuda.Stream.null:
-            cupy.add(x, 2, out=y)
-
-    callable_refused(bandwidth, call, CAPTURED)
-
-
 def test_callable_refused_on_another_stream(bandwidth):
     other = cupy.cuda.Stream(non_blocking=True)
     x, y = cupy.zeros(1 << 21, np.float32), cupy.zeros(1 << 21, np.float32)
@@ -227,10 +222,6 @@ def test_callable_refused_on_another_stream(bandwidth):
             cupy.add(x, 1, out=y)
 
     callable_refused(bandwidth, call, "after the timed stream had finished: the work runs on another stream")
-
-
-def test_callable_refused_empty(bandwidth):
-    callable_refused(bandwidth, lambda x, y: None, "nothing ran on the timed stream")
 
 
 def test_callable_refused_raising(bandwidth):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import stand_in_profilers
 from card_processes import NOTHING, TESTS, Card
 
 from pytest_bandwidth.baseline import load
@@ -25,7 +23,7 @@ NOT_HERE = (
 )
 REASONS_TO_SKIP = (
     *("could not import 'torch'", "could not import 'ml_dtypes'", "Numba sees no GPU", "no datasheet row"),
-    *("a peer copy needs two GPUs", "no ncu on PATH"),
+    "a peer copy needs two GPUs",
 )
 # One of each way to launch; test_suite.py runs each operation.
 OPERATIONS = "copy-plain-float32 or gemm-library-float32 or host_to_device-pinned"
@@ -73,22 +71,17 @@ def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 
 
 @pytest.fixture(scope="module")
-def first(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
-    return run_session(shared_card, new_folder(), "first", f"-p small_suite {SHORT}", "--first=-k copy-plain-float32")
+def first(shared_card: Card, new_folder: Callable[[], Path], ncu: dict[str, str]) -> Session:
+    quick = "--first=-k copy-plain-float32"
+    return run_session(shared_card, new_folder(), "first", f"-p small_suite {SHORT}", quick, env=ncu)
 
 
 @pytest.fixture(scope="module")
-def suite(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
-    folder, compiler = new_folder(), shutil.which("gcc")
-    assert compiler is not None, "the card is built with it"
-    stand_in_profilers.install(folder / "bin", "ncu")
-    profiled = {
-        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "NVTX_INJECTION64_PATH": str(stand_in_profilers.built_injection(folder, compiler)),
-    }
+def suite(shared_card: Card, new_folder: Callable[[], Path], ncu: dict[str, str]) -> Session:
+    folder = new_folder()
     written = f"--suite=--baselines {folder / 'baselines'} --docs {folder / 'docs'} --mib 1"
     addopts = f"-p small_suite {SHORT} -k '{OPERATIONS}'"
-    return run_session(shared_card, folder, "suite", addopts, written, env=profiled, **SMALLER)
+    return run_session(shared_card, folder, "suite", addopts, written, env=ncu, **SMALLER)
 
 
 @pytest.fixture(scope="module")

@@ -154,14 +154,6 @@ def install(folder: Path, *names: str) -> None:
         program.chmod(0o755)
 
 
-def built_injection(folder: Path, compiler: str) -> Path:
-    """Build what NVTX loads for a profiler, whose path goes into NVTX_INJECTION64_PATH."""
-    library = folder / "nvtx_injection.so"
-    source = HERE.with_name("nvtx_injection.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", library, source], check=True)
-    return library
-
-
 def ncu(arguments: list[str]) -> int:
     """Do as ncu does with --csv --page raw, or with -o."""
     how = os.environ.get("STAND_IN", "")

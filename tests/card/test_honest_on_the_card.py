@@ -1,13 +1,20 @@
-"""`pytest-bandwidth arena` on a GPU: kernels and functions of CuPy's arrays, checked and timed."""
+"""Cheats and right work on a GPU, by tests and by `pytest-bandwidth arena`: streams, events, graphs, kernels."""
 
 import json
+from pathlib import Path
 
 import pytest
-from card_processes import SMALL
-from red_team import lay_out_arena
+from card_processes import SMALL, Card
+from red_team import SHORT, lay_out, lay_out_arena, unexpected
 
 
-def test_kernels_are_compared_with_a_function(tmp_path, card):
+def test_candidates_end_as_their_table_says(card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", lay_out(tmp_path, "card", "kernels"))
+    _, printed, _ = card.tested(tmp_path, *SHORT, **SMALL)
+    assert unexpected(tmp_path, printed) == {}, printed[-3000:]
+
+
+def test_kernels_are_compared_with_a_function(tmp_path: Path, card: Card) -> None:
     given = [*lay_out_arena(tmp_path, 4096), "--device=cuda", "--max-time=0.05"]
     done = card.run(["-m", "pytest_bandwidth.cli", "arena", *given], SMALL, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
@@ -19,7 +26,7 @@ def test_kernels_are_compared_with_a_function(tmp_path, card):
 
 
 @pytest.mark.smoke
-def test_a_crash_on_the_card_is_a_row(tmp_path, card):
+def test_a_crash_on_the_card_is_a_row(tmp_path: Path, card: Card) -> None:
     (tmp_path / "ref.py").write_text(
         "def inputs(bandwidth):\n    yield 'a', (bandwidth.random(4096),)\ndef run(x):\n    return 2 * x\n"
     )
