@@ -33,6 +33,9 @@ pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pyte
 pytest.importorskip("vl_convert", reason="vl-convert is not installed: pip install 'pytest-bandwidth[report]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
 
+# Runs inside this process must not load modules anew.
+pytestmark = pytest.mark.usefixtures("everything_loaded", "traffic_loaded")
+
 KINDS = {"console", "python", "cuda", "c", "yaml", "toml", "text", "{toctree}", "{include}"}
 # What tests stand in for, by page: each has a test of its own.
 A_GPU, TWO_GPUS, MACHINES, CLUSTER, RUNNER, REPOSITORY, BUCKET = LACKING = (
@@ -110,18 +113,6 @@ n = 1 << 12
 x = np.ones(n, np.float32)
 """,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def devices_loaded():
-    """Load what the host and the traffic device need: runs inside this process must not load modules anew."""
-    from pytest_bandwidth.devices.cpu.device import CpuDevice
-    from pytest_bandwidth.domain.traffic import Traffic
-    from pytest_bandwidth.features.traffic.device import open_traffic
-
-    host = CpuDevice()
-    host.time(host.probe(Traffic(4096, 4096)).call, None)
-    open_traffic()
 
 
 @pytest.fixture
@@ -443,9 +434,9 @@ def test_documented_ini_options_exist(block):
     assert set(given) <= set(map(dest, declared(hooks())))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_every_option_and_command_that_a_page_names_exists(page):
-    text = page.read_text(encoding="utf-8")
+@pytest.mark.parametrize("file", [*PAGES, *(ROOT / ".github" / "workflows").glob("*.yml")], ids=lambda f: f.name)
+def test_every_option_and_command_that_a_page_or_a_workflow_names_exists(file):
+    text = file.read_text(encoding="utf-8")
     named = set(re.findall(r"--bandwidth-([a-z]+(?:-[a-z]+)*)", text))
     assert named - {name.replace("_", "-") for name, one in declared(hooks()).items() if not one.ini_only} == set()
     assert set(re.findall(r"[`\n]pytest-bandwidth ([a-z]+)", text)) - set(known_commands()) == set()

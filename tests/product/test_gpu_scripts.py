@@ -1,9 +1,9 @@
 """benchmarks/gpu.py and gpu_session.py: the page of documents; parts that go on after a red step and end in time."""
 
-import importlib
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from documented import ROOT
@@ -12,27 +12,16 @@ from gpu_model import skip_beside_a_gpu
 BENCHMARKS = ROOT / "benchmarks"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def beside_it():
-    """As Python does for a script."""
+@pytest.fixture(scope="module")
+def scripts():
+    """The modules, imported as Python does for a script."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(BENCHMARKS)
-        yield
+        import gpu
+        import gpu_page
+        import gpu_session
 
-
-@pytest.fixture(scope="module")
-def script():
-    return importlib.import_module("gpu")
-
-
-@pytest.fixture(scope="module")
-def session():
-    return importlib.import_module("gpu_session")
-
-
-@pytest.fixture(scope="module")
-def pages(script):
-    return sys.modules[script.spreads.__module__]
+        yield SimpleNamespace(gpu=gpu, page=gpu_page, session=gpu_session)
 
 
 def result(name, gbps, **more):
@@ -40,9 +29,9 @@ def result(name, gbps, **more):
     return {"nodeid": name, "label": None, "gbps": gbps, **known, **more}
 
 
-def test_spread_is_the_sd_of_logarithms_between_processes(pages):
+def test_spread_is_the_sd_of_logarithms_between_processes(scripts):
     documents = [{"results": [result("t", gbps)]} for gbps in (100.0, 101.0, 99.0)]
-    (row,) = pages.spreads(documents)
+    (row,) = scripts.page.spreads(documents)
     assert (row.gbps, row.processes) == (100.0, 3)
     logs = [math.log(g) for g in (100.0, 101.0, 99.0)]
     mean = sum(logs) / 3
@@ -50,12 +39,12 @@ def test_spread_is_the_sd_of_logarithms_between_processes(pages):
     assert row.relative_sd == 0
 
 
-def test_the_page_shows_figures_and_gaps_and_what_dram_moved(pages):
+def test_the_page_shows_figures_and_gaps_and_what_dram_moved(scripts):
     device = {"name": "NVIDIA X", "memory_gib": 80, "settings": {"ecc": "on"}, "facts": {"driver_version": "580"}}
     documents = [{"results": [result("t[1|2]", 123.456, relative=None, utilization=None)]}] * 2
     comparison = [{"work": "copy", "timed_by": "us", "gbps": 99.94}]
     comparison += [{"work": "add", "timed_by": "us", "gbps": None, "why": "no sample was left: 3 dropped (a|b)"}]
-    page = pages.report(device, pages.spreads(documents), comparison, "fine", "cmd", counted="no ncu")
+    page = scripts.page.report(device, scripts.page.spreads(documents), comparison, "fine", "cmd", counted="no ncu")
     assert "peak unknown" in page
     assert "- driver_version: 580" in page
     assert "| t[1\\|2] | 123.5 | – | – | 0.00 | – |" in page
@@ -68,23 +57,23 @@ def test_the_page_shows_figures_and_gaps_and_what_dram_moved(pages):
         result("a", 1.0, **declared, detail={"dram": {"bytes_read": 1500, "bytes_written": 36, "ratio": 1.5}}),
         result("b", 1.0, **declared, findings=said),
     ]
-    page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted=counted)
+    page = scripts.page.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted=counted)
     assert "| a | 1,024 | 1,500 | 36 | 1.500 |" in page
     assert "| b | 1,024 | held by \\|another\\| | – | – |" in page
-    page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted="no ncu on PATH")
+    page = scripts.page.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted="no ncu on PATH")
     assert "Not counted: no ncu on PATH." in page
 
 
-def test_what_was_invalid_in_a_process_is_left_out_and_named(pages):
+def test_what_was_invalid_in_a_process_is_left_out_and_named(scripts):
     documents = [
         {"results": [result("a", 1.0), result("b", 1.0), result("c", None)]},
         {"results": [result("a", 1.0), result("b", 9.9, is_valid=False), result("d", 1.0)]},
     ]
-    rows = pages.spreads(documents)
+    rows = scripts.page.spreads(documents)
     assert [row.key for row in rows] == ["a"]
-    absent = pages.left_out(documents, rows)
+    absent = scripts.page.left_out(documents, rows)
     assert absent == ["b", "c", "d"]
-    page = pages.report({"name": "NVIDIA X"}, rows, [], "fine", "cmd", absent, counted="no ncu")
+    page = scripts.page.report({"name": "NVIDIA X"}, rows, [], "fine", "cmd", absent, counted="no ncu")
     assert "| b |" not in page
     assert "Left out, since not every process measured it validly: b, c, d." in page
 
@@ -93,16 +82,16 @@ DESCRIBED = {"name": "NVIDIA X", "comparison": [], "counters": "no ncu on PATH"}
 
 
 @pytest.fixture
-def run(script, monkeypatch, tmp_path):
+def run(scripts, monkeypatch, tmp_path):
     """The script's exit status where all processes measure the same and suite and selftest end as told; its page."""
 
     def main(selftest, suite):
-        monkeypatch.setattr(script, "ask_child", lambda _, **__: DESCRIBED)
-        monkeypatch.setattr(script, "run_suite", lambda *_: ({"results": [result("t", 100.0)]}, suite))
-        monkeypatch.setattr(script, "run_selftest", lambda _: selftest)
+        monkeypatch.setattr(scripts.gpu, "ask_child", lambda _, **__: DESCRIBED)
+        monkeypatch.setattr(scripts.gpu, "run_suite", lambda *_: ({"results": [result("t", 100.0)]}, suite))
+        monkeypatch.setattr(scripts.gpu, "run_selftest", lambda _: selftest)
         where = (f"--baselines={tmp_path / 'b'}", f"--docs={tmp_path / 'd'}")
         monkeypatch.setattr(sys, "argv", ["gpu.py", *where])
-        status = script.main()
+        status = scripts.gpu.main()
         (page,) = (tmp_path / "d").iterdir()  # and nothing of how it was written
         assert page.name == "nvidia-x.md"
         return status, page.read_text(encoding="utf-8")
@@ -121,14 +110,7 @@ def test_a_failed_suite_and_a_failed_selftest_fail_and_the_page_says_so(run, cap
 
 def test_without_a_gpu_nothing_is_written(tmp_path):
     skip_beside_a_gpu()
-    command = [
-        sys.executable,
-        str(BENCHMARKS / "gpu.py"),
-        "--baselines",
-        str(tmp_path / "b"),
-        "--docs",
-        str(tmp_path / "d"),
-    ]
+    command = [sys.executable, BENCHMARKS / "gpu.py", f"--baselines={tmp_path / 'b'}", f"--docs={tmp_path / 'd'}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "nothing written" in done.stderr
@@ -136,14 +118,14 @@ def test_without_a_gpu_nothing_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def python(session, name, code):
-    return session.Step(name, (sys.executable, "-c", code))
+def python(scripts, name, code):
+    return scripts.session.Step(name, (sys.executable, "-c", code))
 
 
-def test_a_red_step_ends_nothing_and_everything_is_left(session, monkeypatch, tmp_path, capsys):
-    steps = [python(session, "red", "print('said'); raise SystemExit(3)"), python(session, "green", "print('after')")]
-    monkeypatch.setattr(session, "steps_of", lambda *_: steps)
-    assert session.run_parts(["first"], session.Plan("cuda:0", tmp_path / "out")) == 1
+def test_a_red_step_ends_nothing_and_everything_is_left(scripts, monkeypatch, tmp_path, capsys):
+    steps = [python(scripts, "red", "print('said'); raise SystemExit(3)"), python(scripts, "green", "print('after')")]
+    monkeypatch.setattr(scripts.session, "steps_of", lambda *_: steps)
+    assert scripts.session.run_parts(["first"], scripts.session.Plan("cuda:0", tmp_path / "out")) == 1
     assert (tmp_path / "out" / "red.log").read_text() == "said\n"
     assert (tmp_path / "out" / "green.log").read_text() == "after\n"
     red, green = (tmp_path / "out" / "summary.txt").read_text().splitlines()
@@ -152,18 +134,20 @@ def test_a_red_step_ends_nothing_and_everything_is_left(session, monkeypatch, tm
     assert "    after" in capsys.readouterr().out
 
 
-def test_a_part_ends_in_time_with_what_its_step_started(session, monkeypatch, tmp_path):
+def test_a_part_ends_in_time_with_what_its_step_started(scripts, monkeypatch, tmp_path):
     endless = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
-    steps = [python(session, "endless", endless), python(session, "next", "")]
-    monkeypatch.setattr(session, "steps_of", lambda *_: steps)
-    assert session.run_parts(["first"], session.Plan("cuda:0", tmp_path, part_seconds=1.0)) == 1
+    steps = [python(scripts, "endless", endless), python(scripts, "next", "")]
+    monkeypatch.setattr(scripts.session, "steps_of", lambda *_: steps)
+    assert scripts.session.run_parts(["first"], scripts.session.Plan("cuda:0", tmp_path, part_seconds=1.0)) == 1
     ended, left_out = (tmp_path / "summary.txt").read_text().splitlines()
     assert ended.endswith("the part's time was over")
     assert "not begun" in left_out
 
 
-def test_the_first_part_runs_every_test_of_tests_gpu_once(session, tmp_path):
-    steps = {step.name: step.command for step in session.steps_of("first", session.Plan("cuda:0", tmp_path))}
+def test_the_first_part_runs_every_test_of_tests_gpu_once(scripts, tmp_path):
+    steps = {
+        step.name: step.command for step in scripts.session.steps_of("first", scripts.session.Plan("cuda:0", tmp_path))
+    }
     first = [f"test_gpu_{what}" for what in ("hold", "cache", "clocks", "probes")]
     assert list(steps) == [*first, "test_gpu_others", "quick-suite"]
     assert all((ROOT / "tests" / "gpu" / f"{name}.py").is_file() for name in first)

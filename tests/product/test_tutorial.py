@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from documented import BLOCKS, commands, plain, printed, words
+from repositories import committed
 
 pytest.importorskip("numba", reason="Numba is not installed: pip install 'pytest-bandwidth[cpu]'")
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
@@ -30,14 +31,11 @@ def typed(page, folder):
     addopts = ADDOPTS.format(TOLERANCES.get(page, "95%"))
     environment |= {"PYTEST_ADDOPTS": addopts, "COLUMNS": "120", "NUMBA_NUM_THREADS": "1"}
     environment["PATH"], output = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}", ""
-    git = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org")
-    subprocess.run([*git, "init", "--quiet"], cwd=folder, check=True)
     (folder / ".gitignore").write_text("*.so\n__pycache__/\n")
     for block in (block for block in BLOCKS if block.page in (page, BEGINS_WITH.get(page))):
         if block.kind == "console" and not block.text.startswith("pip install "):  # test_wheel.py does that
             output = ""
-            subprocess.run([*git, "add", "."], cwd=folder, check=True)
-            subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message=all"], cwd=folder, check=True)
+            committed(folder)
             for command in commands(block.text):
                 done = subprocess.run(
                     words(command, folder),

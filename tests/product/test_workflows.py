@@ -150,13 +150,3 @@ def test_a_pull_request_is_compared_with_what_its_checkout_merged_it_into():
     assert checkout["with"]["fetch-depth"] == 0
     assert "ref" not in checkout["with"]  # so it is the merge of both, whose first parent is the base
     assert "--bandwidth-against=HEAD^1 " in against
-
-
-def test_every_option_that_a_workflow_gives_exists():
-    from pytest_bandwidth.options.options import declared
-    from pytest_bandwidth.options.settings import flag
-    from pytest_bandwidth.registry import hooks
-
-    known = {flag(name) for name, option in declared(hooks()).items() if not option.ini_only}
-    text = "".join(file.read_text(encoding="utf-8") for file in WORKFLOWS)
-    assert set(re.findall(r"--bandwidth-[a-z-]+", text)) - known == set()

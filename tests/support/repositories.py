@@ -29,7 +29,7 @@ def committed(folder: Path | str, subject: str = "one", *files: str) -> str:
     if not Path(folder, ".git").exists():
         git(folder, "init", "-q", "-b", "main")
     git(folder, "add", *(files or ("-A",)))
-    git(folder, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", subject)
+    git(folder, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "--allow-empty", "-qm", subject)
     return git(folder, "rev-parse", "HEAD").strip()
 
 

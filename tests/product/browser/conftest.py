@@ -1,10 +1,12 @@
 """Open the HTML summary in a real browser: Debian's Chromium, driven by Playwright, without network.
 
-`apt-get install chromium` and the dependency group `browser` provide both. Where either is missing, these tests skip
-with a reason, or fail with it where `BROWSER_TESTS=required`.
+`apt-get install chromium` and the dependency group `browser` provide both, and axe-core by axe-playwright-python, so
+that CI needs no npm. Where any is missing, these tests skip with a reason, or fail with it where
+`BROWSER_TESTS=required`.
 """
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 from chromium import CHROMIUM, DESKTOP, FLAGS, Opened, end_without
@@ -23,6 +25,25 @@ def browser():
         started = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(FLAGS))
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def violations():
+    """Return what axe-core finds in a page: no serious violation is meant to be there, nor any lesser one."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        end_without("accessibility is judged by axe-core, which is not installed: pip install axe-playwright-python")
+    axe = Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+
+    def of(page):
+        page.evaluate(axe)
+        found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")["violations"]
+        return [
+            f"{v['impact']} {v['id']}: {[n['target'] for n in v['nodes']][:5]} {v['nodes'][0]['failureSummary']}"
+            for v in found
+        ]
+
+    return of
 
 
 @pytest.fixture

@@ -3,11 +3,8 @@
 import pytest
 from chromium import DESKTOP, PHONE, scroll_through
 from histories import page_of, trend
-from test_report_accessibility import axe, violations
 
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
-
-__all__ = ["axe"]
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +13,7 @@ def history():
 
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desktop", "phone"])
-def test_it_opens_draws_fits_and_is_accessible(open_page, history, axe, size, dark):
+def test_it_opens_draws_fits_and_is_accessible(open_page, history, violations, size, dark):
     page = open_page(history, size=size, dark=dark).page
     assert page.locator("h1").inner_text() == "1 of 2 trends changed level"
     scroll_through(page)
@@ -24,7 +21,7 @@ def test_it_opens_draws_fits_and_is_accessible(open_page, history, axe, size, da
     assert page.get_by_text("need JavaScript").count() == 0
     page.locator("summary").first.click()
     assert page.get_by_text("c9").first.is_visible()
-    assert violations(page, axe) == []
+    assert violations(page) == []
 
 
 @pytest.mark.skipif(not charts_available(), reason=MISSING)

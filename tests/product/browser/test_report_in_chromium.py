@@ -4,7 +4,7 @@ import re
 
 import pytest
 import run_documents
-from chromium import PHONE, scroll_through
+from chromium import DESKTOP, PHONE, scroll_through
 
 from pytest_bandwidth.features.html.page import render_html
 from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
@@ -223,3 +223,22 @@ def test_without_javascript_verdict_failures_and_table_are_readable(open_page, f
     assert page.locator("tbody.rows > tr").count() == 120
     assert page.locator(".tools").is_hidden()
     assert page.get_by_text("need JavaScript").is_visible()
+
+
+@pytest.mark.parametrize(("size", "dark", "failing"), [(DESKTOP, False, 4), (PHONE, True, 4), (DESKTOP, True, 0)])
+def test_axe_finds_nothing(open_page, violations, size, dark, failing):
+    outcomes = [*run_documents.outcomes(40, failing=failing, unjudged=failing), run_documents.improved()]
+    findings = [{"code": "device", "text": "the probe is 6 % down"}] if failing else []
+    page = open_page(render_html(run_documents.run_document(outcomes, findings=findings)), size=size, dark=dark).page
+    page.locator("button.test").first.click()
+    scroll_through(page)
+    page.locator(".chip").first.click()
+    assert violations(page) == []
+
+
+def test_axe_finds_nothing_in_odd_runs(open_page, violations):
+    page = open_page(render_html(run_documents.run_document([]))).page
+    assert violations(page) == []
+    page = open_page(render_html(run_documents.run_document([run_documents.counted()]))).page
+    page.locator("button.test").first.click()
+    assert violations(page) == []
