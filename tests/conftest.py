@@ -18,7 +18,7 @@ import pytest
 import yaml  # noqa: F401
 from kept import VARIABLE, CompiledOnce, folder
 
-pytest_plugins = ("pytester", "command_runner", "user_project")
+pytest_plugins = ("pytester", "user_project")
 # Before any test has a home of its own, or a module that compiles is loaded.
 os.environ[VARIABLE] = str(folder())
 CompiledOnce.install()

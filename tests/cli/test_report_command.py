@@ -1,9 +1,9 @@
 """`pytest-bandwidth report`: what it renders is chosen by the ending of the file's name."""
 
 import pytest
-from command_runner import LINK
 from hostile import COMMANDS, commands_in
 from run_documents import outcome, run_of, save
+from user_project import LINK
 
 KEY = "tests/test_a.py::test_copy"
 

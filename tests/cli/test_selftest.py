@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from command_runner import LINK
 from scripted import SCRIPTED_IDENTITY, ScriptedDevice
+from user_project import LINK
 
 from pytest_bandwidth.cli import selftest, selftest_processes
 from pytest_bandwidth.cli.selftest import Judge, Rates, rates, recommendation, upper_limit

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from hook_examples import example_of
+from documented import example_of
 
 from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.devices.open import checked_name, open_device, timed_on

@@ -16,9 +16,8 @@ pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip
 
 import triton
 import triton_kernels as kernels
-from triton_launches import FOLDER, LAUNCHES
+from triton_launches import FOLDER, LAUNCHES, ptx_of
 from user_project import bandwidth_on
-from write_triton_ptx import ptx_of
 
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice, UsageError
@@ -299,7 +298,7 @@ def test_the_tutorials(device, name):
     text = ptx_of(device, name, launch)
     launch.check()
     kept = (FOLDER / f"{name}.{device.identity.settings['arch']}.ptx").read_text(encoding="utf-8")
-    assert text == kept, f"Triton {triton.__version__} makes other PTX: python tests/support/write_triton_ptx.py"
+    assert text == kept, f"Triton {triton.__version__} makes other PTX: python tests/support/triton_launches.py"
 
 
 @pytest.mark.parametrize("together", [1, 4])

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_runner import LINK
+from user_project import LINK
 
 from pytest_bandwidth.options.handed_over import REQUEST_VARIABLE, hand_over, taken
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from command_runner import LINK
+from user_project import LINK
 
 import pytest_bandwidth
 from pytest_bandwidth.domain.errors import BaselineError, Problem

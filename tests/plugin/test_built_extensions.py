@@ -10,11 +10,47 @@ import sys
 from importlib import metadata
 
 import pytest
-from command_runner import LINK
-from extensions import IN_PLACE, SOURCE, lay_out
 from repositories import committed, git
-from user_project import INI_OF_COMMITS
+from user_project import INI_OF_COMMITS, LINK
 
+SOURCE = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+
+static PyObject *copy(PyObject *self, PyObject *args) {
+    Py_buffer to, from;
+    if (!PyArg_ParseTuple(args, "w*y*", &to, &from)) return NULL;
+    for (int i = 0; i < %d; i++) {
+        memmove(to.buf, from.buf, from.len);
+        __asm__ volatile("" ::: "memory");
+    }
+    PyBuffer_Release(&to);
+    PyBuffer_Release(&from);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"copy", copy, METH_VARARGS, ""}, {NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "ext", "", -1, methods};
+PyMODINIT_FUNC PyInit_ext(void) { return PyModule_Create(&module); }
+"""
+SETUP = """
+from setuptools import Extension, setup
+setup(name="ext-of-a-test", version="1", py_modules=[], ext_modules=[Extension("ext", ["ext.c"])])
+"""
+TEST = """
+from pathlib import Path
+
+import pytest
+
+import ext
+
+@pytest.mark.bandwidth(tolerance="30%")
+def test_copy(bandwidth):
+    x, y = bandwidth.random(1 << 20, "float32"), bandwidth.empty(1 << 20, "float32")
+    bandwidth(ext.copy, y, x, reads=x, writes=y, code=Path(ext.__file__).read_bytes())
+"""
+IN_PLACE = "python setup.py -q build_ext --inplace"
 EDITABLE = "pip install -q -e . --no-build-isolation"
 
 AUTHOR = ("-c", "user.name=n", "-c", "user.email=e@localhost")
@@ -22,6 +58,14 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
     pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="needs setuptools"),
 ]
+
+
+def lay_out(folder):
+    """Write source, set-up and test of an extension that copies once."""
+    (folder / "ext.c").write_text(SOURCE % 1)
+    (folder / "setup.py").write_text(SETUP)
+    (folder / "test_ext.py").write_text(TEST)
+    (folder / ".gitignore").write_text("*.so\nbuild/\n*.egg-info/\n__pycache__/\n.pytest_cache/\n")
 
 
 def can_install():

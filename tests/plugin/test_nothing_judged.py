@@ -1,7 +1,7 @@
 """Runs that judge nothing say so; what is given in the ini file is named by its own name."""
 
 import pytest
-from command_runner import LINK
+from user_project import LINK
 
 pytestmark = pytest.mark.in_process
 

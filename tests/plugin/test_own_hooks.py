@@ -1,9 +1,8 @@
 """The plugin's own hooks, implemented in a conftest.py."""
 
 import pytest
-from command_runner import LINK
-from hook_examples import example_of
-from user_project import COPY
+from documented import example_of
+from user_project import COPY, LINK
 
 pytestmark = [pytest.mark.in_process, pytest.mark.slow, pytest.mark.usefixtures("inside")]
 

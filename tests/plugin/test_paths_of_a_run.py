@@ -4,8 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from command_runner import LINK
-from user_project import COPY
+from user_project import COPY, LINK
 
 INI = """[pytest]
 addopts = -p no:randomly -p no:hypothesispytest -p no:benchmark

@@ -35,17 +35,12 @@ def gone(pid):
     return False
 
 
-def used(process):
-    """Return the processors' seconds that a process has used. Needs /proc."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def computes(process, seconds):
     """Wait until a process has used so much of the processors, however long it waited for them. Needs /proc."""
     for _ in range(10 * HANGS_SECONDS):
         assert process.poll() is None, f"it ended with {process.returncode}"
-        if used(process) >= seconds:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        if (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") >= seconds:
             return
         time.sleep(0.1)  # it does not say what it does
     raise AssertionError(f"process {process.pid} does not compute")

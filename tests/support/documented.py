@@ -1,13 +1,17 @@
-"""Find the fenced blocks of README and docs, and run the documented commands inside this process."""
+"""Find the fenced blocks of README and docs, their commands, and the examples in the hooks' docstrings."""
 
 from __future__ import annotations
 
 import glob
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
+
+from pytest_bandwidth import hooks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -116,3 +120,8 @@ def printed(block: Block) -> re.Pattern[str]:
 def plain(text: str) -> str:
     """Return the text with every run of spaces and line ends as one space."""
     return " ".join(text.split())
+
+
+def example_of(name: str) -> str:
+    """Return the code of a hook's example."""
+    return dedent(inspect.getdoc(getattr(hooks, f"pytest_bandwidth_{name}")).partition("::\n")[2])

@@ -1,7 +1,11 @@
-"""Small launches of the kernels in triton_kernels.py, and what NumPy computes of the same. Needs no Triton."""
+"""Small launches of the kernels in triton_kernels.py, and what NumPy computes of the same. Needs no Triton.
+
+Run as a script, where Triton is installed, it writes the kernels' PTX into `FOLDER`: do so after a change.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-# PTX of these launches' kernels for each architecture, as write_triton_ptx.py writes it.
+from pytest_bandwidth.domain.code.ptx_normal_form import normal_form
+
+# PTX of these launches' kernels for each architecture, in its normal form. Softmax's keep Triton's own, with its lines.
 FOLDER = Path(__file__).parents[1] / "features" / "traffic" / "ptx" / "made_by_triton"
 ARCHITECTURES = ("sm_80", "sm_90")
 # Of one operation that PTX calls approximate.
@@ -198,3 +204,33 @@ def _normal(shape: int | tuple[int, ...]) -> Array:
 def _whole(shape: tuple[int, ...]) -> Array:
     """Return whole numbers, so small that their products are exact in half precision."""
     return np.random.default_rng(shape).integers(-4, 5, shape).astype(np.float16)
+
+
+def ptx_of(device: Any, name: str, launch: Launch) -> str:
+    """Launch on a traffic device that has begun a test; return the kernel's PTX as it is kept."""
+    import triton_kernels
+
+    kind = type(device.empty(1, "int32"))
+    args = (value.view(kind) if hasattr(value, "view") else value for value in launch.args.values())
+    options = {"num_warps": launch.warps, "num_stages": 2, "enable_fp_fusion": True}
+    compiled = getattr(triton_kernels, name)[launch.grid](*args, **launch.constants, **options)
+    assert compiled.metadata.shared <= launch.shared_bytes, (name, compiled.metadata.shared)
+    text: str = compiled.asm["ptx"]
+    if name == "softmax":
+        text = re.sub(r"//(?! begin| end).*", "", text.partition("\t.section")[0])
+        text = re.sub(r'(\.file\t\d+ ").*/', r"\1", text)
+        return "".join(f"{line.rstrip()}\n" for line in text.splitlines() if line.strip())
+    form = normal_form(text, name)
+    assert form is not None
+    return form.text
+
+
+if __name__ == "__main__":
+    from pytest_bandwidth.features.traffic.device import open_traffic
+
+    for arch in ARCHITECTURES:
+        opened = open_traffic(arch)
+        opened.begin_test()
+        for kernel, made in LAUNCHES.items():
+            (FOLDER / f"{kernel}.{arch}.ptx").write_text(ptx_of(opened, kernel, made()), encoding="utf-8")
+        opened.end_test()

@@ -1,11 +1,15 @@
-"""Set up a user's project in a temporary folder, run by real pytest processes on the host; or one fixture alone."""
+"""Set up a user's project in a temporary folder, run by real pytest processes on the host; or one fixture alone.
+
+`command` calls the commands as the console script does, in this process.
+"""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -14,6 +18,7 @@ from children import SUPPORT
 
 import pytest_bandwidth.session.publishing.publish
 import pytest_bandwidth.session.session  # noqa: F401  # loaded for what it loads
+from pytest_bandwidth.cli.main import main
 from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
@@ -21,6 +26,7 @@ from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import Settings
+from pytest_bandwidth.reports.wording import help_link
 
 # Before each sample four times the cache is read, which takes longer than all the rest of a small measurement.
 SMALL_CACHE = 1 << 20
@@ -162,3 +168,30 @@ def bandwidth_on(device: str, folder: Path) -> Bandwidth:
         with patch("pytest_bandwidth.devices.cpu.device.last_cache_bytes", lambda: SMALL_CACHE):
             assert measurer.device  # opened
     return Bandwidth(measurer, MarkerOptions(max_time=0.01, min_samples=3), folder / "test_it.py")
+
+
+# How a UsageError ends.
+LINK = f" (help: {help_link('usageerror')})"
+
+
+class Said(NamedTuple):
+    """Hold what one command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Run `pytest-bandwidth ARGUMENTS…`."""
+
+    def run(*arguments: object) -> Said:
+        capsys.readouterr()
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # how argparse ends
+            status = int(end.code or 0)
+        return Said(status, *capsys.readouterr())
+
+    return run

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from children import HANGS_SECONDS, computes
-from command_runner import LINK
 from run_documents import HOST, outcome, run_of, save
+from user_project import LINK
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.features.history import command as command_module

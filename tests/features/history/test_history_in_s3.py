@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from children import HANGS_SECONDS
-from command_runner import LINK
 from histories import finished, start
-from user_project import COPY
+from user_project import COPY, LINK
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.features.history.reading import known_runs
