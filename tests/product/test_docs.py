@@ -1,13 +1,15 @@
-"""What README and docs say is there, and what they show runs."""
+"""What README, docs and what a release needs say is there, and what they show runs."""
 
 import ast
 import html
 import re
 
 import pytest
+import yaml
 from documented import PAGES, ROOT
 from repositories import HERE, copy_of_repository, run
 
+import pytest_bandwidth
 from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.reports.wording import help_link
 
@@ -114,6 +116,31 @@ def test_every_verdict_reason_and_error_has_its_place_in_troubleshooting():
 
 def test_messages_link_to_the_documentation_that_the_package_names():
     assert f'\nDocumentation = "{DOCUMENTATION}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_the_changelog_describes_this_version_first():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = re.findall(r"^## (.*)$", text, re.MULTILINE)[0]
+    version = re.escape(pytest_bandwidth.__version__)
+    assert re.fullmatch(rf"Unreleased|{version} - (?:unreleased|\d{{4}}-\d\d-\d\d)", first)
+
+
+def test_what_releasing_names_is_there():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    releasing = (ROOT / "RELEASING.md").read_text(encoding="utf-8")
+    assert f"environment `{workflow['jobs']['publish']['environment']['name']}`" in releasing
+    named = re.findall(r"`([\w/.]+\.(?:yml|py|md|toml|json))`", releasing)
+    assert len(named) > 5
+    assert [n for n in named if not (ROOT / n).is_file() and not (ROOT / ".github" / "workflows" / n).is_file()] == []
+
+
+def test_the_site_is_built_where_the_metadata_says_it_is():
+    config = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text(encoding="utf-8"))
+    assert config["sphinx"] == {"configuration": "docs/conf.py", "fail_on_warning": True}
+    metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert DOCUMENTATION.startswith("https://pytest-bandwidth.readthedocs.io/")
+    groups = re.findall(r"--group (\w+)", " ".join(config["build"]["jobs"]["install"]))
+    assert [group for group in groups if not re.search(rf"^{group} = \[", metadata, re.MULTILINE)] == []
 
 
 def names_in(file):
