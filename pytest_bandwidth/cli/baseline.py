@@ -22,8 +22,7 @@ from pytest_bandwidth.domain.units import counted, digits, drop_of_log, format_p
 from pytest_bandwidth.judging.limits import tolerance_of
 from pytest_bandwidth.judging.stored import reference_of, runs_needed, since_anchor
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.reports.tables import aligned
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import aligned, printable
 
 # The options' own defaults: what the gate uses where neither marker nor baseline says otherwise.
 DEFAULTS = Settings()

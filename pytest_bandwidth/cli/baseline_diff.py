@@ -21,8 +21,7 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import digits
-from pytest_bandwidth.reports.tables import aligned
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import aligned, printable
 
 # Told by the columns of GB/s and runs, or by no field of the file.
 _APART = ("bandwidth", "runs")

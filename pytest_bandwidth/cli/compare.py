@@ -31,8 +31,7 @@ from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.devices import model_of
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.tables import aligned, natural
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import aligned, natural, printable
 from pytest_bandwidth.reports.wording import sentence_of
 from pytest_bandwidth.storage.saved_run import load_run
 

@@ -15,8 +15,7 @@ from pytest_bandwidth.cli.output import json_text, refuse_own_input, terminal_wi
 from pytest_bandwidth.devices.code.compiled import codes_in
 from pytest_bandwidth.devices.code.cubin import UNREADABLE, resources_of
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.reports.tables import aligned
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import aligned, printable
 from pytest_bandwidth.storage.atomic import FileForm
 
 _COLUMNS = {"registers": "registers", "local_bytes": "stack and spills (B)", "shared_bytes": "shared (B)"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -295,3 +295,40 @@ def _entry_plain(entry: Entry) -> Plain:
     plain["anchor"] = None if entry.anchor is None else flat(entry.anchor)
     plain["runs"] = tuple(map(flat, entry.runs))
     return plain
+
+
+# ---- values out of a row's nested mappings, whatever a saved run holds there -----------------------------------------
+
+
+def number(plain: Mapping[str, Any], name: str) -> float | None:
+    """Return a number, None where there is none."""
+    value = plain.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def whole(value: object) -> int | None:
+    """Return a value that is a whole number, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def text(plain: Mapping[str, Any], name: str) -> str:
+    """Return a text, empty where there is none."""
+    value = plain.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def mapping(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a mapping, empty where there is none."""
+    value = plain.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(plain: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """Return a list, empty where there is none."""
+    value = plain.get(name)
+    return value if isinstance(value, list | tuple) else ()
+
+
+def mappings(plain: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return those of a list's values that are mappings."""
+    return [value for value in sequence(plain, name) if isinstance(value, Mapping)]

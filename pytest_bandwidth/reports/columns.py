@@ -14,11 +14,10 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.values import brought
-from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome, number, text, whole
 from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
-from pytest_bandwidth.reports.values import number, text, whole
 
 Output = Literal["terminal", "markdown", "html", "csv", "details", "notes"]
 _OUTPUTS = get_args(Output)

@@ -10,8 +10,7 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import FAILED_BEFORE, UNJUDGED
 from pytest_bandwidth.reports.columns import columns, with_texts
 from pytest_bandwidth.reports.summary import by_attention, severity_in, summary_of_run
-from pytest_bandwidth.reports.tables import names_among
-from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.reports.text_safe import names_among, one_line
 from pytest_bandwidth.reports.wording import message_lines
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.values import whole
+from pytest_bandwidth.outcomes.outcome import Outcome, whole
 
 # How precisions are written in tags, in `precision=` and in parametrised test ids.
 _SPELLINGS = {

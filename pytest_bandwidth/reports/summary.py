@@ -9,10 +9,9 @@ from typing import Literal
 
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome, mapping, number, sequence
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS, FAILED, HIDDEN, OF_UNMEASURED, UNJUDGED
-from pytest_bandwidth.reports.tables import natural
-from pytest_bandwidth.reports.values import mapping, number, sequence
+from pytest_bandwidth.reports.text_safe import natural
 from pytest_bandwidth.storage.saved_run import RunDocument
 
 Severity = Literal["bad", "warn", "good", "plain"]

@@ -21,15 +21,16 @@ from pytest_bandwidth.outcomes.run_findings import shared_causes
 from pytest_bandwidth.reports.columns import Column, columns, with_texts
 from pytest_bandwidth.reports.related import precision_pairs
 from pytest_bandwidth.reports.summary import by_attention
-from pytest_bandwidth.reports.tables import (
+from pytest_bandwidth.reports.text_safe import (
     GAP,
     NARROWEST_NAME,
     laid_out,
     names_among,
     natural,
+    printable,
+    width_of,
     without_common_part,
 )
-from pytest_bandwidth.reports.text_safe import printable, width_of
 from pytest_bandwidth.reports.wording import detail_of, help_line, in_a_line
 
 # Colours by meaning, as pytest's terminal writer names them.

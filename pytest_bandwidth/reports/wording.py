@@ -28,10 +28,9 @@ from pytest_bandwidth.judging.causes import BY_COMPILER
 from pytest_bandwidth.judging.counts import COMPILED, called
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.limits import floor_of, is_of_resources
-from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome, mapping, text
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss
 from pytest_bandwidth.reports.text_safe import clean, one_line
-from pytest_bandwidth.reports.values import mapping, text
 
 _RESOURCES = {"max_registers": "registers", "max_spill_bytes": "stack and spill bytes"}
 _SHARE_OF_FLOOR = {

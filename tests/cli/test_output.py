@@ -5,7 +5,7 @@ from full_disks import file_size_limit
 from run_documents import outcome, run_of, save
 
 from pytest_bandwidth.features.history.writing import append
-from pytest_bandwidth.reports.tables import aligned
+from pytest_bandwidth.reports.text_safe import aligned
 
 KEY = "tests/test_a.py::test_copy"
 

@@ -10,8 +10,8 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import READ_OTHERWISE
 from pytest_bandwidth.features.html.page import table_of
 from pytest_bandwidth.reports.github import job_summary
-from pytest_bandwidth.reports.tables import natural, shortest_unique, without_common_part
 from pytest_bandwidth.reports.terminal import MOST_CHANGES, change_lines, summary_lines
+from pytest_bandwidth.reports.text_safe import natural, shortest_unique, without_common_part
 from pytest_bandwidth.reports.wording import help_link
 from pytest_bandwidth.storage.saved_run import read_document
 

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.units import counted, format_bytes, format_gbps
-from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome, mapping, mappings, number, text, whole
 from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.reports.values import mapping, mappings, number, text, whole
 
 KERNELS_LISTED = 20
 _VERBS = ("read", "written")

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from pytest_bandwidth.domain.measured.explanation import EXPLAINED
 from pytest_bandwidth.domain.units import digits, format_bytes
-from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome, Plain, mapping, mappings, number, text
 from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.reports.values import Plain, mapping, mappings, number, text
 
 OPERATORS_AT_MOST = 100
 

@@ -35,12 +35,11 @@ from pytest_bandwidth.domain.units import counted, format_moment
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.git import git, tree_of
 from pytest_bandwidth.features.exports import SARIF_SCHEMA
-from pytest_bandwidth.outcomes.outcome import Outcome, Plain
+from pytest_bandwidth.outcomes.outcome import Outcome, Plain, text
 from pytest_bandwidth.outcomes.run_findings import FAILED_BEFORE, HELP, HIDDEN, UNJUDGED
 from pytest_bandwidth.reports.documents import csv_text, line_of, render_json
 from pytest_bandwidth.reports.summary import by_attention, severity_in
 from pytest_bandwidth.reports.text_safe import json_for_log, one_line, printable, printable_sentence
-from pytest_bandwidth.reports.values import text
 from pytest_bandwidth.reports.wording import detail_of, help_link, message_lines
 from pytest_bandwidth.storage.atomic import FileForm, refuse_foreign
 from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, began, load_run, read_document

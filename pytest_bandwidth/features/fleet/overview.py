@@ -12,9 +12,8 @@ from typing import Any
 from pytest_bandwidth.cli.output import SCHEMA, terminal_width
 from pytest_bandwidth.domain.units import counted, digits, format_percent, format_seconds
 from pytest_bandwidth.features.fleet.cards import CardNow, CardRow
-from pytest_bandwidth.reports.tables import aligned
-from pytest_bandwidth.reports.text_safe import clean, one_line, printable, start_of
-from pytest_bandwidth.reports.values import Plain
+from pytest_bandwidth.outcomes.outcome import Plain
+from pytest_bandwidth.reports.text_safe import aligned, clean, one_line, printable, start_of
 
 # Of one processor: the background of any system, as a host's measurements take it.
 IDLE_PROCESSORS = 0.05

@@ -18,16 +18,18 @@ from pytest_bandwidth.features.history.trend import (
     summary_of,
     value_text,
 )
-from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available, javascript_bundle
 from pytest_bandwidth.reports.pages.charts import (
     DARK,
     ENDINGS,
     LIGHT,
+    MISSING,
     WIDE_ONLY,
     Spec,
     base,
+    charts_available,
     ending_encoding,
     gravest_last,
+    javascript_bundle,
     layer,
     quantitative,
     tooltip,

@@ -29,8 +29,7 @@ from pytest_bandwidth.features.history.trend import (
     trend_plain,
 )
 from pytest_bandwidth.features.history.writing import append
-from pytest_bandwidth.reports.tables import aligned
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import aligned, printable
 from pytest_bandwidth.storage.atomic import HTML
 from pytest_bandwidth.storage.saved_run import load_run
 

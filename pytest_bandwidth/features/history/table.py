@@ -11,8 +11,7 @@ from typing import Any
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.values import mapping
+from pytest_bandwidth.outcomes.outcome import Outcome, mapping
 from pytest_bandwidth.storage.saved_run import began
 from pytest_bandwidth.storage.schema_check import LARGEST_COUNT
 

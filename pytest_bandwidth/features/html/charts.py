@@ -16,13 +16,15 @@ from typing import Any, Literal
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.roofline import attainable_flops
 from pytest_bandwidth.domain.units import digits
-from pytest_bandwidth.reports.pages.chart_library import MISSING, charts_available
+from pytest_bandwidth.outcomes.outcome import mapping, number
 from pytest_bandwidth.reports.pages.charts import (
     LIGHT,
+    MISSING,
     TIP_OF_ROW,
     WIDE_ONLY,
     Spec,
     base,
+    charts_available,
     ending_encoding,
     gravest_last,
     identity,
@@ -37,7 +39,6 @@ from pytest_bandwidth.reports.pages.charts import (
 )
 from pytest_bandwidth.reports.related import precision_pairs, size_sweeps
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.reports.values import mapping, number
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 
 # With more results than this, named rows give way to a scatter over the bytes moved.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_bandwidth.domain.units import format_bytes, format_seconds
-from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.outcome import Outcome, Plain, mapping, mappings, number, text, whole
 from pytest_bandwidth.reports.columns import Column, SmallTable, Value, percent
 from pytest_bandwidth.reports.text_safe import one_line, scalar_text
-from pytest_bandwidth.reports.values import Plain, mapping, mappings, number, text, whole
 
 KINDS = (("load", "loads"), ("store", "stores"), ("atomic", "atomics"))
 ROWS_AT_MOST, HEADINGS_AT_MOST, ARRAYS_AT_MOST, CARDS_AT_MOST = 100, 12, 20, 10
