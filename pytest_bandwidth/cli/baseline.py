@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pytest_bandwidth.cli.baseline_diff import diff
 from pytest_bandwidth.cli.baseline_files import init, load_all, matching, prune, validate
-from pytest_bandwidth.cli.output import device_words, print_json, terminal_width
+from pytest_bandwidth.cli.main import device_words, print_json, terminal_width
 from pytest_bandwidth.devices.open import known_names, timed_on
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run

@@ -15,7 +15,7 @@ from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import NO_CHANGE, CodeChange, KeptCode, ptx_change
 from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
 from pytest_bandwidth.cli.baseline_files import files_at
-from pytest_bandwidth.cli.output import print_json, terminal_width
+from pytest_bandwidth.cli.main import print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BaselineError, UsageError

@@ -13,7 +13,7 @@ from typing import Any
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.baseline.code_files import problems_of, prune_code, unused_code
 from pytest_bandwidth.baseline.locate import files_in
-from pytest_bandwidth.cli.output import print_json
+from pytest_bandwidth.cli.main import print_json
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.device import identity_of

@@ -22,7 +22,7 @@ from typing import Any
 from iniconfig import IniConfig, ParseError
 
 from pytest_bandwidth.cli.init import SETTINGS
-from pytest_bandwidth.cli.output import print_json
+from pytest_bandwidth.cli.main import print_json
 from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from pytest_bandwidth.cli.output import device_words, print_json, terminal_width
+from pytest_bandwidth.cli.main import device_words, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.cli.output import print_json
+from pytest_bandwidth.cli.main import print_json
 from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.open import known_names, open_device
 from pytest_bandwidth.domain.device import device_plain

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_bandwidth.cli.output import terminal_width, write_output
+from pytest_bandwidth.cli.main import terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.reports.formats import JSON, formats
 from pytest_bandwidth.reports.terminal import header_line, summary_lines

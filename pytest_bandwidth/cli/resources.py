@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pytest_bandwidth.cli.output import json_text, refuse_own_input, terminal_width, write_output
+from pytest_bandwidth.cli.main import json_text, refuse_own_input, terminal_width, write_output
 from pytest_bandwidth.devices.code.compiled import codes_in
 from pytest_bandwidth.devices.code.cubin import UNREADABLE, resources_of
 from pytest_bandwidth.domain.errors import UsageError

@@ -62,7 +62,7 @@ RUN_ELSEWHERE = (
     "make ",
     "python tests/product/test_contract.py",
 )
-# Take minutes; tests/cli/test_selftest_processes.py does the same with fewer runs.
+# Take minutes; tests/cli/test_selftest.py does the same with fewer runs.
 MINUTES = ("pytest-bandwidth selftest --runs 20",)
 # Small budgets, and counting where a command names no device: a busy machine must not decide whether it runs.
 INI = """[pytest]

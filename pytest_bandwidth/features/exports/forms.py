@@ -25,7 +25,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from pytest_bandwidth.baseline.locate import slug
-from pytest_bandwidth.cli.output import refuse_own_input, write_output
+from pytest_bandwidth.cli.main import refuse_own_input, write_output
 from pytest_bandwidth.devices.base import TEXT_NAME
 from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.errors import UsageError

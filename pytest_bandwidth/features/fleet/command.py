@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.cli.main import INTERRUPTED, UNUSABLE
-from pytest_bandwidth.cli.output import write_output
+from pytest_bandwidth.cli.main import INTERRUPTED, UNUSABLE, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_count, parse_positive

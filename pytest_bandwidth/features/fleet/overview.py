@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.cli.output import SCHEMA, terminal_width
+from pytest_bandwidth.cli.main import SCHEMA, terminal_width
 from pytest_bandwidth.domain.units import counted, digits, format_percent, format_seconds
 from pytest_bandwidth.features.fleet.cards import CardNow, CardRow
 from pytest_bandwidth.outcomes.outcome import Plain

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from pytest_bandwidth.cli.baseline_files import matching
-from pytest_bandwidth.cli.output import print_json, terminal_width, write_output
+from pytest_bandwidth.cli.main import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import cards as of_cards
 from pytest_bandwidth.features.history.change_points import Search

@@ -51,7 +51,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, BinaryIO
 
-from pytest_bandwidth.cli.output import json_text, print_json, terminal_width, write_output
+from pytest_bandwidth.cli.main import json_text, print_json, terminal_width, write_output
 from pytest_bandwidth.devices.open import known_names, open_device
 from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.device import DeviceIdentity

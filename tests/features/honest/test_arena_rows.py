@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_bandwidth.cli.output import json_text
+from pytest_bandwidth.cli.main import json_text
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import NOTE, WRONG
 from pytest_bandwidth.features.honest.arena import Row, document_of, judged, lines_of
