@@ -126,7 +126,7 @@ def pytest_bandwidth_options() -> type:
     """Add options to the command line and the ini file, from a feature: a conftest.py is loaded after they are read.
 
     Return a frozen dataclass whose fields are made by `option` or `switch`. A field `rack` is
-    ``--bandwidth-rack`` and ``bandwidth_rack``; `pytest_bandwidth.options.reading.options_of(config, RackOptions)`
+    ``--bandwidth-rack`` and ``bandwidth_rack``; `pytest_bandwidth.options.options.options_of(config, RackOptions)`
     returns the values.
 
     Example::

@@ -21,8 +21,10 @@ from pytest_bandwidth.options.options import (
     given,
     handed,
     is_own_process,
+    nothing_is_judged,
     places_of,
     refuse_unknown,
+    settings_of,
     take,
     usage_error,
 )
@@ -134,8 +136,6 @@ def pytest_configure(config: pytest.Config) -> None:
     refuse_unknown(config)
     is_given = bool(given(config))
     if is_given:
-        from pytest_bandwidth.options.reading import settings_of
-
         settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
     if controller.is_child:
@@ -168,7 +168,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not wanted and not given(config):
         return
     from pytest_bandwidth.evidence.processes.requests import request_of
-    from pytest_bandwidth.options.reading import settings_of
     from pytest_bandwidth.session.collection import concerns_baseline
 
     settings, request = settings_of(config), request_of(config)
@@ -213,8 +212,6 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     session = config.stash.get(_SESSION, None)
     lines = [] if session is None else session.header()
     if given(config):
-        from pytest_bandwidth.options.reading import nothing_is_judged
-
         unjudged = nothing_is_judged(config)
         lines += [] if unjudged is None else [f"bandwidth: {unjudged}"]
     return lines
@@ -335,7 +332,6 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
-        from pytest_bandwidth.options.reading import settings_of
         from pytest_bandwidth.session.publishing.run_files import check_before_workers
 
         if not settings_of(config).skip:

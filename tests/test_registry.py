@@ -66,7 +66,7 @@ def test_a_distribution_of_ones_own_adds_a_command(with_ranked):
 
 def test_a_distribution_of_ones_own_adds_an_option(with_ranked, tmp_path):
     test = (
-        "from pytest_bandwidth.options.reading import options_of\n"
+        "from pytest_bandwidth.options.options import options_of\n"
         "from ranked.feature import RankOptions\n"
         "def test_rank(pytestconfig):\n    assert options_of(pytestconfig, RankOptions).rank == 7\n"
     )

@@ -127,7 +127,7 @@ class Scalar:
 
 
 @dataclass(slots=True)
-class Mapping:
+class MappingNode:
     """Hold key and value pairs in the file's order, and the lines of the keys."""
 
     line: int
@@ -138,12 +138,12 @@ class Mapping:
 
 
 @dataclass(slots=True)
-class Sequence:
+class SequenceNode:
     line: int
     items: list[Node] = field(default_factory=list)
 
 
-Node: TypeAlias = "Scalar | Mapping | Sequence"
+Node: TypeAlias = "Scalar | MappingNode | SequenceNode"
 
 
 def parse(text: str, problems: Problems) -> Node | None:
@@ -182,7 +182,7 @@ class _Builder:
         self.problems, self.report = problems, problems.add
         self.root: Node | None = None
         self.documents = 0
-        self.stack: list[Mapping | Sequence] = []
+        self.stack: list[MappingNode | SequenceNode] = []
 
     def take(self, event: Any) -> None:
         kind = type(event)
@@ -202,7 +202,7 @@ class _Builder:
             self._refuse_properties(event, line)
             if len(self.stack) >= MAX_DEPTH:
                 raise self.problems.last(line, f"found values nested deeper than {MAX_DEPTH}, expected fewer levels")
-            node = Mapping(line, bool(event.flow_style)) if kind is yaml.MappingStartEvent else Sequence(line)
+            node = MappingNode(line, bool(event.flow_style)) if kind is yaml.MappingStartEvent else SequenceNode(line)
             self._add(node)
             self.stack.append(node)
         elif kind is yaml.AliasEvent:
@@ -236,7 +236,7 @@ class _Builder:
             self.root = node
             return
         parent = self.stack[-1]
-        if isinstance(parent, Sequence):
+        if isinstance(parent, SequenceNode):
             parent.items.append(node)
             return
         if parent.key is not None:

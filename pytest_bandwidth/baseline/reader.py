@@ -12,8 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.baseline.parse import Mapping as MappingNode
-from pytest_bandwidth.baseline.parse import Node, Problems, Scalar, SourceText, parse, read_source
+from pytest_bandwidth.baseline.parse import MappingNode, Node, Problems, Scalar, SourceText, parse, read_source
 from pytest_bandwidth.baseline.runs import NOTHING, Recorded, Runs, path_of, read_runs
 from pytest_bandwidth.baseline.schema import (
     DEVICE_FIELDS,

@@ -29,8 +29,8 @@ from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_counts, decide_processes, mismatch_of
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.devices import model_of
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.run_findings import model_of
 from pytest_bandwidth.reports.text_safe import aligned, natural, printable
 from pytest_bandwidth.reports.wording import sentence_of
 from pytest_bandwidth.storage.saved_run import load_run

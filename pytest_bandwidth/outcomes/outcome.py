@@ -299,8 +299,10 @@ def _entry_plain(entry: Entry) -> Plain:
 
 # ---- values out of a row's nested mappings, whatever a saved run holds there -----------------------------------------
 
+Nested = Mapping[str, Any]
 
-def number(plain: Mapping[str, Any], name: str) -> float | None:
+
+def number(plain: Nested, name: str) -> float | None:
     """Return a number, None where there is none."""
     value = plain.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -311,24 +313,24 @@ def whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def text(plain: Mapping[str, Any], name: str) -> str:
+def text(plain: Nested, name: str) -> str:
     """Return a text, empty where there is none."""
     value = plain.get(name)
     return value if isinstance(value, str) else ""
 
 
-def mapping(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def mapping(plain: Nested, name: str) -> Nested:
     """Return a mapping, empty where there is none."""
     value = plain.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
-def sequence(plain: Mapping[str, Any], name: str) -> Sequence[Any]:
+def sequence(plain: Nested, name: str) -> Sequence[Any]:
     """Return a list, empty where there is none."""
     value = plain.get(name)
     return value if isinstance(value, list | tuple) else ()
 
 
-def mappings(plain: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def mappings(plain: Nested, name: str) -> list[Nested]:
     """Return those of a list's values that are mappings."""
     return [value for value in sequence(plain, name) if isinstance(value, Mapping)]

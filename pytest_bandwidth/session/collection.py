@@ -20,8 +20,7 @@ import pytest
 
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.text import listed
-from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
-from pytest_bandwidth.options.reading import settings_of
+from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_error
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 
 COLLECTED = pytest.StashKey["Collected"]()

@@ -48,8 +48,7 @@ from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import Progress, ProgressLine
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
-from pytest_bandwidth.options.options import places_of, usage_error
-from pytest_bandwidth.options.reading import read_marker, settings_of
+from pytest_bandwidth.options.options import places_of, read_marker, settings_of, usage_error
 from pytest_bandwidth.outcomes.outcome import Plain, outcome_of
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.read_files.listing import ReadFiles, files_of_test

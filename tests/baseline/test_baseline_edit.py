@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.baseline.edit import edit_lines
 from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
+from pytest_bandwidth.baseline.update import edit_lines
 from pytest_bandwidth.domain.baseline import Entry, Run, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from pytest_bandwidth.domain.statistics import t_quantile
-from pytest_bandwidth.outcomes.devices import DIFFER, NORMAL_MAD, OUTLIER, Member, findings_of, unlike_others
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.run_findings import DIFFER, NORMAL_MAD, OUTLIER, Member, findings_of, unlike_others
 
 TOLERANCE, PRIOR = 0.05, 0.01
 STEP = 1e-6

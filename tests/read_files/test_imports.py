@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_bandwidth.read_files.imports import imports_of
+from pytest_bandwidth.read_files.listing import imports_of
 
 NAMES = {
     "import a as b, c": {"a", "c"},

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pytest_bandwidth.domain.measured.explanation import EXPLAINED
 from pytest_bandwidth.domain.units import digits, format_bytes
-from pytest_bandwidth.outcomes.outcome import Outcome, Plain, mapping, mappings, number, text
+from pytest_bandwidth.outcomes.outcome import Nested, Outcome, mapping, mappings, number, text
 from pytest_bandwidth.reports.columns import Column, SmallTable
 from pytest_bandwidth.reports.text_safe import one_line
 
@@ -37,7 +37,7 @@ def _operators(outcome: Outcome) -> SmallTable | None:
     )
 
 
-def _written(plain: Plain, name: str, show: Callable[[float], str], none: str = "–") -> str:
+def _written(plain: Nested, name: str, show: Callable[[float], str], none: str = "–") -> str:
     value = number(plain, name)
     return none if value is None else show(value)
 

@@ -82,7 +82,7 @@ def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceRep
     """Write what the caller's update is made of beyond the document: further whole runs, markers, code to keep."""
     if (places := _places(config)) is None:
         return
-    from pytest_bandwidth.options.reading import settings_of
+    from pytest_bandwidth.options.options import settings_of
 
     if not settings_of(config).writes_baseline:
         return

@@ -34,8 +34,7 @@ from pytest_bandwidth.features.fleet.cards import (
 from pytest_bandwidth.features.fleet.cluster import Cluster, Schedule
 from pytest_bandwidth.features.fleet.overview import LiveTable, fleet_document, progress, table
 from pytest_bandwidth.measuring.progress import watched_terminal, write_line
-from pytest_bandwidth.options.options import RUNS_NOTHING, usage_error
-from pytest_bandwidth.options.reading import settings_of
+from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_error
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_bandwidth.cli.main import SCHEMA, terminal_width
 from pytest_bandwidth.domain.units import counted, digits, format_percent, format_seconds
 from pytest_bandwidth.features.fleet.cards import CardNow, CardRow
-from pytest_bandwidth.outcomes.outcome import Plain
+from pytest_bandwidth.outcomes.outcome import Nested
 from pytest_bandwidth.reports.text_safe import aligned, clean, one_line, printable, start_of
 
 # Of one processor: the background of any system, as a host's measurements take it.
@@ -130,7 +130,7 @@ def render_fleet(document: Mapping[str, Any]) -> str:
     """Return the page of a fleet's document (docs/fleet.md): a row for each card, and its tests beside its model's."""
     from pytest_bandwidth.reports.pages.template import Templates  # brings Jinja2
 
-    cards: Sequence[Plain] = document["cards"]
+    cards: Sequence[Nested] = document["cards"]
     states, whole = Counter(card["state"] for card in cards), counted(len(cards), "card")
     words = (("failed", "failed"), ("missing", "did not report"))
     parts = [f"{states[state]} {text}" for state, text in words if states[state]]
@@ -158,9 +158,9 @@ def render_fleet(document: Mapping[str, Any]) -> str:
     )
 
 
-def _models(cards: Sequence[Plain]) -> list[tuple[str, list[tuple[str, ...]]]]:
+def _models(cards: Sequence[Nested]) -> list[tuple[str, list[tuple[str, ...]]]]:
     """Return the models of which several cards reported: name, and a row for each test."""
-    by_model: dict[tuple[Any, ...], list[Plain]] = {}
+    by_model: dict[tuple[Any, ...], list[Nested]] = {}
     for card in cards:
         if (device := card["device"]) is not None and card["gbps"]:
             by_model.setdefault((device["kind"], device["name"], device.get("memory_gib")), []).append(card)

@@ -39,7 +39,7 @@ def pytest_bandwidth_options() -> type:
 @hookimpl
 def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
     """Append the run where `--bandwidth-history` says."""
-    from pytest_bandwidth.options.reading import options_of
+    from pytest_bandwidth.options.options import options_of
 
     place = options_of(config, HistoryOptions).history
     if place is None:

@@ -12,8 +12,7 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.outcomes.outcome import Outcome, mapping
-from pytest_bandwidth.storage.saved_run import began
-from pytest_bandwidth.storage.schema_check import LARGEST_COUNT
+from pytest_bandwidth.storage.saved_run import LARGEST_COUNT, began
 
 TEXT_AT_MOST = 20_000
 # A run's id is its file's name.

@@ -61,7 +61,7 @@ def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> N
 @hookimpl
 def pytest_bandwidth_watch(config: pytest.Config, watched: Watched) -> Watch | None:
     """Look on at a measurement whose test asks for it, by `check=`, its marker or the option."""
-    from pytest_bandwidth.options.reading import options_of
+    from pytest_bandwidth.options.options import options_of
 
     marked = watched.marker.honest
     has_check = watched.check is not None

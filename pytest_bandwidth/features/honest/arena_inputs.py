@@ -13,8 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 
 from pytest_bandwidth.baseline.files import read_bytes
-from pytest_bandwidth.baseline.parse import Mapping as MappingNode
-from pytest_bandwidth.baseline.parse import Node, Problems, Scalar, Sequence, decode, parse
+from pytest_bandwidth.baseline.parse import MappingNode, Node, Problems, Scalar, SequenceNode, decode, parse
 from pytest_bandwidth.devices.arguments import LARGEST_BLOCK, LARGEST_GRID, checked_shape
 from pytest_bandwidth.devices.base import Dim
 from pytest_bandwidth.devices.numpy_arrays import masks_for, resolve_dtype
@@ -92,7 +91,7 @@ class _Reader:
         self._wrong = problems.last
 
     def cases(self, root: Node | None) -> tuple[Case, ...]:
-        items = root.items if isinstance(root, Sequence) else []
+        items = root.items if isinstance(root, SequenceNode) else []
         if root is None or not 1 <= len(items) <= MOST_CASES:
             line = 1 if root is None else root.line
             raise self._wrong(line, f"found no list of 1 to {MOST_CASES} cases, expected `- name: …` for each")
@@ -195,7 +194,7 @@ class _Reader:
         return x, y, z
 
     def _numbers(self, node: Node, where: str, many: int, least: int, most: int) -> tuple[int, ...]:
-        items: list[Node] = node.items if isinstance(node, Sequence) else [node]
+        items: list[Node] = node.items if isinstance(node, SequenceNode) else [node]
         if not 1 <= len(items) <= many:
             raise self._wrong(node.line, f"{where}: found {len(items)} numbers, expected 1 to {many}")
         return tuple(self._whole(item, where, least, most) for item in items)

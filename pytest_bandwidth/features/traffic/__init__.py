@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test of each architecture, where the run names several: each has its row, its entry and its verdict."""
     if "bandwidth" not in metafunc.fixturenames:
         return
-    from pytest_bandwidth.options.reading import settings_of
+    from pytest_bandwidth.options.options import settings_of
 
     kind, _, variant = settings_of(metafunc.config).device.partition(":")
     if kind == "traffic" and "," in variant:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_bandwidth.domain.units import format_bytes, format_seconds
-from pytest_bandwidth.outcomes.outcome import Outcome, Plain, mapping, mappings, number, text, whole
+from pytest_bandwidth.outcomes.outcome import Nested, Outcome, mapping, mappings, number, text, whole
 from pytest_bandwidth.reports.columns import Column, SmallTable, Value, percent
 from pytest_bandwidth.reports.text_safe import one_line, scalar_text
 
@@ -13,7 +13,7 @@ KINDS = (("load", "loads"), ("store", "stores"), ("atomic", "atomics"))
 ROWS_AT_MOST, HEADINGS_AT_MOST, ARRAYS_AT_MOST, CARDS_AT_MOST = 100, 12, 20, 10
 
 
-def accesses_of(detail: Plain) -> list[tuple[str, Plain]]:
+def accesses_of(detail: Nested) -> list[tuple[str, Nested]]:
     """Return kind and counts of every kind that occurs."""
     return [(kind, access) for kind, name in KINDS if (access := mapping(detail, name)) and access.get("requests") != 0]
 

@@ -15,9 +15,8 @@ from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import drop_of_log, format_percent
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
-from pytest_bandwidth.options.reading import all_options, settings_of
+from pytest_bandwidth.options.options import all_options, settings_of
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.devices import unlike_others
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.outcomes.run_findings import (
     ABSENT,
@@ -30,6 +29,7 @@ from pytest_bandwidth.outcomes.run_findings import (
     not_measured_finding,
     shared_causes,
     unjudged_finding,
+    unlike_others,
 )
 from pytest_bandwidth.reports.columns import SmallTable, added_columns
 from pytest_bandwidth.reports.documents import document

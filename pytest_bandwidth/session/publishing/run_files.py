@@ -16,8 +16,7 @@ from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageE
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.options.errors import called_hook, named_failures
-from pytest_bandwidth.options.options import is_own_process, places_of, usage_error
-from pytest_bandwidth.options.reading import all_options, settings_of
+from pytest_bandwidth.options.options import all_options, is_own_process, places_of, settings_of, usage_error
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import columns
 from pytest_bandwidth.reports.formats import Format, Reporter, formats

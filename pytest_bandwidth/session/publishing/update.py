@@ -28,9 +28,9 @@ from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.devices import OUTLIER, model_of
 from pytest_bandwidth.outcomes.entries import entries_of, joined, merged, metric_of_update
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
+from pytest_bandwidth.outcomes.run_findings import OUTLIER, model_of
 from pytest_bandwidth.reports.terminal import TerminalLine, change_lines
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside

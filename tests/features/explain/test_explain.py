@@ -4,7 +4,7 @@ import pytest
 from user_project import bandwidth_on
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.fixture.call_arrays import explained
+from pytest_bandwidth.fixture.input import explained
 
 ROWS, COLUMNS = 64, 32
 N, R = ROWS * COLUMNS * 4, ROWS * 4

@@ -7,8 +7,8 @@ import pytest
 from pytest_bandwidth import baseline as baseline_files
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.devices import OUTLIER
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.outcomes.run_findings import OUTLIER
 from pytest_bandwidth.session.publishing.gathered import (
     DeviceReport,
     DeviceResults,
