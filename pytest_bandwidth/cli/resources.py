@@ -35,7 +35,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     known: Kernels = {} if options.baseline is None else _read(options.baseline)
     found: dict[str, dict[str, int]] = {}
-    for file in _files(options.path):
+    folder: Path = options.path
+    files = (one for one in folder.rglob("*") if _LIBRARY.search(one.name)) if folder.is_dir() else (folder,)
+    for file in sorted(files):
         prefix = f"{file.relative_to(options.path).as_posix()}: " if file != options.path else ""
         for kernel, figures in _kernels(file):
             one = found.setdefault(f"{prefix}{kernel}", figures)
@@ -64,10 +66,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _cell(then: int, now: int) -> str:
     return f"{now:,}" if then == now else f"{then:,} → {now:,}"
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(one for one in path.rglob("*") if _LIBRARY.search(one.name)) if path.is_dir() else [path]
 
 
 def _kernels(file: Path) -> Iterator[tuple[str, dict[str, int]]]:

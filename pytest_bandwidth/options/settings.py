@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.values import Parser
+from pytest_bandwidth.registry import later
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -94,13 +95,6 @@ def dest(name: str) -> str:
     return f"bandwidth_{name}"
 
 
-def _device_name(text: str) -> str:
-    """Parse the name of a device that is known."""
-    from pytest_bandwidth.devices.open import checked_name  # kept out of start-up
-
-    return checked_name(text)
-
-
 class Settings(Options):
     """Hold the run's options. Seconds and fractions; None where an option was not given."""
 
@@ -112,7 +106,7 @@ class Settings(Options):
     device: str = option(
         "NAME",
         "measure on auto, cuda, cuda:N, cpu, tinygrad:METAL, traffic or traffic:sm_90 (default: auto)",
-        _device_name,
+        later("devices.open:checked_name"),
         "auto",
     )
     tolerance: float = option(

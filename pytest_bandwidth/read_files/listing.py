@@ -94,7 +94,14 @@ class ReadFiles:
         if len(files) > MOST_FILES:
             raise FilesUnknown(f"found {len(files)} files, expected at most {MOST_FILES}")
         hashes = {self._key(file, loaded): self._hash(file) for file in sorted(files)}
-        return FileList({key: found for key, found in hashes.items() if found}, self._versions(modules))
+        named = {name for file in modules if file.endswith(".py") for name in self._imports_of(file).variables}
+        variables = {
+            f"${name}": digest(value)[:8] if (value := os.environ.get(name)) is not None else "unset"
+            for name in named
+            if not name.startswith("PYTEST_") and name not in _OWN_VARIABLES
+        }
+        versions = {**_installed_versions(), **variables}
+        return FileList({key: found for key, found in hashes.items() if found}, versions)
 
     def _reached(self, starts: Iterable[str], loaded: _Loaded) -> tuple[set[str], bool]:
         """Return the files of modules that are imported, one by another, and whether any may import others."""
@@ -271,15 +278,6 @@ class ReadFiles:
             raise FilesUnknown(f"{short} was replaced while it was read")
         self._hashes[file] = now, found.hexdigest()[:DIGITS]
         return self._hashes[file][1]
-
-    def _versions(self, modules: Iterable[str]) -> Mapping[str, str]:
-        names = {name for file in modules if file.endswith(".py") for name in self._imports_of(file).variables}
-        variables = {
-            f"${name}": digest(value)[:8] if (value := os.environ.get(name)) is not None else "unset"
-            for name in names
-            if not name.startswith("PYTEST_") and name not in _OWN_VARIABLES
-        }
-        return {**_installed_versions(), **variables}
 
 
 class _Loaded:
@@ -467,9 +465,8 @@ class Imports:
 
 
 @lru_cache(FILES_KEPT)
-def imports_of_file(file: str, state: Signature) -> Imports:
+def imports_of_file(file: str, _state: Signature) -> Imports:
     """Read a module's file, once in each state: to parse one takes milliseconds, and tests share most of theirs."""
-    del state
     with open(file, "rb") as stream:
         return imports_of(stream.read(LARGEST_SOURCE_BYTES))
 

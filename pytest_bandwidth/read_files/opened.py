@@ -103,8 +103,7 @@ class OpenedFiles:
             self._see(absolute)
             self.of_test.files.add(absolute)
 
-    def _opened(self, path: object, mode: object, flags: object) -> None:
-        del mode
+    def _opened(self, path: object, _mode: object, flags: object) -> None:
         if not isinstance(path, (str, bytes)) or not isinstance(flags, int):
             return
         again = path, flags, id(sys._getframe(3).f_code)

@@ -152,11 +152,6 @@ def sol_text(outcome: Outcome) -> str | None:
     return None if outcome.valid_sol is None else f"{percent(outcome.valid_sol)} by {outcome.sol_by}"
 
 
-def _other_sol(outcome: Outcome) -> str | None:
-    # By the declared bytes it is the share of the peak, which other columns show.
-    return None if outcome.sol_by == "declared bytes" else sol_text(outcome)
-
-
 def _share(outcome: Outcome) -> str | None:
     # Of the probe the share that is judged, by rounds, as all other reports show it.
     shown = outcome.valid_relative if outcome.utilization_of == "probe" else outcome.valid_utilization
@@ -234,7 +229,8 @@ CORE = (
     Column(
         "speed_of_light",
         "speed of light",
-        _other_sol,
+        # By the declared bytes it is the share of the peak, which other columns show.
+        lambda outcome: None if outcome.sol_by == "declared bytes" else sol_text(outcome),
         hint="the least time for its bytes or FLOP ÷ the measured time, where that is not the share of the peak",
         outputs=("terminal", "markdown", "html"),
         sort=lambda outcome: outcome.valid_sol,

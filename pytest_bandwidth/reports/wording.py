@@ -47,7 +47,6 @@ _KINDS = ("loads", "stores", "atomics")
 FLOOR_SHOWN = 0.05
 OTHERS_SHOWN = 10
 _OTHER_DATA = "the code is the baseline's, so the test's data are others"
-_SINGULAR = {"bandwidth": "bandwidth and no runs", "counts": "counts"}
 # What a verdict is about, in two or three words, by its rule.
 _DETAILS = {
     Rule.CODE_UNCHANGED: "code unchanged",
@@ -259,7 +258,11 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     by_update = rule in _BY_UPDATE or "about" in decision.facts  # a feature's evidence, which baselines hold
     if rule in BY_COMPILER:
         update = "update the baseline" if context.command is None else f"update the baseline: {context.command}"
-        return "remedy", f"pin {_package_of(decision.facts['name'], decision.facts['there'])}, or {update}"
+        compiler, version = decision.facts["name"], decision.facts["there"]
+        package = f"{compiler}=={version}"
+        if compiler == COMPILER_SETTING:  # each NVRTC of CUDA 12 is in a package of its own name
+            package = f"nvidia-cuda-nvrtc{'-cu12' if version.startswith('12.') else ''}=={version}.*"
+        return "remedy", f"pin {package}, or {update}"
     if (status in (Status.REGRESSED, Status.MISMATCH) and by_update) or rule.startswith("setting:"):
         if context.against_revision:
             return "accept it", "in review: --bandwidth-against stores nothing that could be updated"
@@ -271,14 +274,6 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
     if rule in OF_OTHERS or rule == Rule.UNSTEADY:
         return "remedy", "quiet the machine and run again"
     return None
-
-
-def _package_of(compiler: str, version: str) -> str:
-    """Return what pip installs of that version: ``triton==3.8.0``."""
-    if compiler != COMPILER_SETTING:
-        return f"{compiler}=={version}"
-    # Each NVRTC of CUDA 12 is in a package of its own name.
-    return f"nvidia-cuda-nvrtc{'-cu12' if version.startswith('12.') else ''}=={version}.*"
 
 
 _BY_UPDATE = (
@@ -327,8 +322,8 @@ def sentence_of(decision: Decision) -> str:
                 return f"counted no {' and no '.join(map(called, uncounted))}, which the entry has"
             return f"the entry's counts hold no {' and no '.join(facts.get('lacks', ()))}, so that nothing gates them"
         case Rule.EMPTY_ENTRY:
-            lacks = str(facts.get("lacks"))
-            return f"the baseline's entry holds no {_SINGULAR.get(lacks, lacks)}"
+            and_no_runs = " and no runs" if facts["lacks"] == "bandwidth" else ""
+            return f"the baseline's entry holds no {facts['lacks']}{and_no_runs}"
         case Rule.NO_PROBE:
             what = f"{limit} cannot be checked" if limit else "the share of the probe cannot be compared"
             return f"{what}: no believable probe ran with the kernel; judged_on=gbps compares without one"

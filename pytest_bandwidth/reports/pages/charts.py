@@ -217,7 +217,7 @@ def charts_available() -> bool:
 @functools.cache
 def javascript_bundle() -> str:
     """Return the script that sets `window.vegaEmbed`, safe in a script element: no ``</script``, no ``<!--``."""
-    file = _cache_file()
+    file = cache_folder() / f"vega-{version('vl-convert-python')}.js"
     known = _read(file)
     if known is not None:
         return known
@@ -230,10 +230,6 @@ def javascript_bundle() -> str:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(file, bundle.encode(), mode=0o600)  # for this user alone
     return bundle
-
-
-def _cache_file() -> Path:
-    return cache_folder() / f"vega-{version('vl-convert-python')}.js"
 
 
 def _read(file: Path) -> str | None:

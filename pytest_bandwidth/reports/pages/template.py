@@ -61,22 +61,16 @@ class Templates:
             f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
             "base-uri 'none'; form-action 'none'"
         )
-        return self.render(name, policy=policy, style=style, scripts=scripts, data=embedded(data), **values)
+        # JSON for a script element that is never executed; nothing in it ends the element.
+        embedded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        if len(embedded) > MOST_UNCOMPRESSED:
+            # The page's script sees that by the first character: Base64 has no bracket. Equal data give equal bytes.
+            embedded = base64.b64encode(gzip.compress(embedded.encode("utf-8", "replace"), 6, mtime=0)).decode()
+        embedded = embedded.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+        return self.render(name, policy=policy, style=style, scripts=scripts, data=embedded, **values)
 
 
 _SHARED = Templates("pytest_bandwidth.reports.pages")
-
-
-def embedded(data: Any) -> str:
-    """Return JSON for a script element that is never executed; nothing in it ends the element.
-
-    Much of it is compressed, which the page's script sees by its first character: Base64 has no bracket.
-    """
-    dense = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    if len(dense) > MOST_UNCOMPRESSED:
-        # Always the same bytes for the same data.
-        return base64.b64encode(gzip.compress(dense.encode("utf-8", "replace"), 6, mtime=0)).decode()
-    return dense.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _digest(content: str) -> str:
