@@ -27,15 +27,16 @@ _LONE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_NEWLINE = re.compile(r"(?<!\r)\n")
 
 
+@dataclass(slots=True)
 class Problems:
     """Collect what is wrong with one file; bounded, so that a hostile file cannot fill memory.
 
     expected: what the file is to hold.
     """
 
-    def __init__(self, file: str, expected: str = "a baseline") -> None:
-        self.file, self.expected = file, expected
-        self.found: list[Problem] = []
+    file: str
+    expected: str = "a baseline"
+    found: list[Problem] = field(default_factory=list)
 
     def add(self, line: int, message: str) -> None:
         """Note a problem. Raises BaselineError with all so far once there are too many to be worth reading."""

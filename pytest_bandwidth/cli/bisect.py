@@ -109,29 +109,29 @@ def run(options: argparse.Namespace) -> int:
         return _Search(options, against, Bisection(top, [good], bad), progress).result()
 
 
+@dataclass(slots=True)
 class _Search:
     """Judge commit after commit, say so, and say what was found."""
 
-    def __init__(
-        self, options: argparse.Namespace, against: AgainstGood, history: Bisection, progress: ConsoleProgress
-    ) -> None:
-        self._test, self._as_json = options.test, options.json
-        self._against, self._history, self._progress = against, history, progress
-        self._judged: list[Judgement] = []
+    options: argparse.Namespace
+    against: AgainstGood
+    history: Bisection
+    progress: ConsoleProgress
+    judged: list[Judgement] = field(default_factory=list)
 
     def result(self) -> int:
         """Search, and return the exit status."""
-        history, good = self._history, self._against.good
+        history, good, test = self.history, self.against.good, self.options.test
         count = len(history.in_order())
-        self._print(f"{self._test}: {counted(count, 'commit')} after {good}, on {self._against.device.name}")
+        self._print(f"{test}: {counted(count, 'commit')} after {good}, on {self.against.device.name}")
         bad = self._judge(history.bad)
         if not bad.is_bad:
             whether = "could not be judged" if bad.is_bad is None else "is not REGRESSED there: nothing to find"
-            return self._end([], f"{self._test} {whether}", UNTOLD if bad.is_bad is None else NOTHING_TO_FIND)
-        self._against.labels = bad.regressed
+            return self._end([], f"{test} {whether}", UNTOLD if bad.is_bad is None else NOTHING_TO_FIND)
+        self.against.labels = bad.regressed
         while (commit := history.next()) is not None:
             left = len(history.candidates())
-            self._progress.show(f"{counted(left, 'commit')} left, about {counted(1 + int(math.log2(left)), 'step')}")
+            self.progress.show(f"{counted(left, 'commit')} left, about {counted(1 + int(math.log2(left)), 'step')}")
             judgement = self._judge(commit)
             if judgement.is_bad is None:
                 history.skipped.append(commit)
@@ -141,35 +141,35 @@ class _Search:
                 history.good.append(commit)
         suspects = history.in_order()
         if len(suspects) > 1:
-            said = (
-                f"one of these {len(suspects)} commits is the first at which {self._test} is REGRESSED against {good}"
-            )
+            said = f"one of these {len(suspects)} commits is the first at which {test} is REGRESSED against {good}"
             return self._end(suspects, f"{said}; the others could not be judged:", UNTOLD)
-        return self._end(suspects, f"the first commit at which {self._test} is REGRESSED against {good}:", FOUND)
+        return self._end(suspects, f"the first commit at which {test} is REGRESSED against {good}:", FOUND)
 
     def _judge(self, commit: str) -> Judgement:
-        judgement = self._against.judge(commit)
-        self._judged.append(judgement)
+        judgement = self.against.judge(commit)
+        self.judged.append(judgement)
         self._print(f"{commit[:SHORT_HASH]} {judgement.status or 'skipped'}: {judgement.reason}")
         return judgement
 
     def _end(self, suspects: list[str], text: str, status: int) -> int:
-        if self._as_json:
+        if self.options.json:
             names = ("commit", "is_bad", "status", "reason")
-            judged = [{name: getattr(one, name) for name in names} for one in self._judged]
-            device, good = self._against.device.name, self._against.good.commit
-            print_json({"test": self._test, "device": device, "good": good, "judged": judged, "first_bad": suspects})
+            judged = [{name: getattr(one, name) for name in names} for one in self.judged]
+            device, good = self.against.device.name, self.against.good.commit
+            print_json(
+                {"test": self.options.test, "device": device, "good": good, "judged": judged, "first_bad": suspects}
+            )
             return status
         self._print(text)
         for commit in suspects:
-            subject, by = described(self._history.top, commit)
+            subject, by = described(self.history.top, commit)
             self._print(f"{commit} {subject} ({by})")
         return status
 
     def _print(self, text: str) -> None:
         """Print a line at once: the next may take minutes."""
-        self._progress.clear()
-        if not self._as_json:
+        self.progress.clear()
+        if not self.options.json:
             print(printable(text), flush=True)
 
 
