@@ -56,15 +56,10 @@ def test_a_figure_of_a_test_has_a_column_from_a_conftest(project, monkeypatch):
 HINDERED = 13.37
 
 VALID = replace(run_documents.outcomes(1)[0], utilization=0.7654, utilization_of="peak", relative=0.6543, verdict={})
-INVALID = replace(VALID, status="UNDECIDED", reason_code="others", is_valid=False, reason="beside others")
-
-
-def as_run(outcome):
-    return run_documents.run_document([outcome])
 
 
 def texts_of(outcome):
-    whole = as_run(outcome)
+    whole = run_documents.run_document([outcome])
     run = read_document(whole)
     return {
         "terminal": "\n".join("".join(span.text for span in line) for line in summary_lines([outcome], 200)),
@@ -73,18 +68,22 @@ def texts_of(outcome):
     }
 
 
-HIDDEN = replace(VALID, utilization=HINDERED, utilization_of="probe", relative=HINDERED)
-
-
 @pytest.mark.parametrize(
-    ("row", "shares"), [(INVALID, ("77 %", "76.5", "65 %", "65.4")), (HIDDEN, ("1337 %", "13.37"))]
+    ("row", "shares"),
+    [
+        (
+            replace(VALID, status="UNDECIDED", reason_code="others", is_valid=False, reason="beside others"),
+            ("77 %", "76.5", "65 %", "65.4"),
+        ),
+        (replace(VALID, utilization=HINDERED, utilization_of="probe", relative=HINDERED), ("1337 %", "13.37")),
+    ],
 )
 def test_shares_of_invalid_rows_and_of_a_hindered_probe_are_blank_in_every_table(row, shares):
     for name, text in texts_of(row).items():
         assert not any(share in text for share in shares), name
     (cells,) = csv.DictReader(io.StringIO(render_csv([row])))
     assert (cells["utilization"], cells["utilization_of"], cells["relative"]) == ("", "", "")
-    (plain,) = as_run(row)["results"]
+    (plain,) = run_documents.run_document([row])["results"]
     assert (plain["utilization"], plain["relative"]) == (row.utilization, row.relative)
 
 
