@@ -1,4 +1,4 @@
 """Run `pytest-bandwidth`'s commands, a module each: `declare(parser)` says what it takes, `run(options)` does it.
 
-The module of the command that is run is imported, and no other. What it is made of is in modules COMMAND_PART.
+The module of the command that is run is imported, and no other.
 """

@@ -9,7 +9,7 @@ from baseline_files import write_baseline
 from run_documents import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth import baseline as baseline_files
-from pytest_bandwidth.cli import baseline_diff
+from pytest_bandwidth.cli.baseline import MOST_DIFF_LINES
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.code.stored_kernel import MOST_LINES
@@ -329,7 +329,7 @@ def test_diff_of_much_code_is_bounded(command, tmp_path):
         files.append(write(path, *rows))
     shown = command("baseline", "diff", *files).out.splitlines()
     assert sum(line.startswith("code of ") for line in shown) == 3
-    assert sum(line.startswith("  ") for line in shown) == baseline_diff.MOST_DIFF_LINES + 3
+    assert sum(line.startswith("  ") for line in shown) == MOST_DIFF_LINES + 3
     assert shown[-2] == f"  … {MOST_LINES + 1} more lines, which --json shows"
     plain = one_diff(command("baseline", "diff", *files, "--json"))["entries"]
     assert [len(one["code_diff"].splitlines()) for one in plain] == [MOST_LINES + 1] * 3

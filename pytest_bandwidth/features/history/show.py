@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 
-from pytest_bandwidth.cli.baseline_files import matching
+from pytest_bandwidth.cli.baseline import matching
 from pytest_bandwidth.cli.main import print_json, terminal_width, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import cards as of_cards
