@@ -1,4 +1,4 @@
-"""Make text from anywhere fit for terminals, logs and pages: bounded, without marks that hide others, laid out."""
+"""Make text from anywhere fit for terminals, logs and pages, without marks that hide or reorder others; lay out tables."""
 
 from __future__ import annotations
 
