@@ -1,4 +1,4 @@
-"""Make text from anywhere fit for terminals, logs and pages, without marks that hide or reorder others; lay out tables."""
+"""Make text from anywhere safe for terminals, logs and pages, shorten it to fit, and lay out tables of it."""
 
 from __future__ import annotations
 
