@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from pytest_bandwidth.reports.pages.charts import charts_available
+from pytest_bandwidth.reports.pages import charts_available
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

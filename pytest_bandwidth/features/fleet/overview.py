@@ -128,7 +128,7 @@ def table_of(seen: Sequence[CardNow], ended: Sequence[CardNow], width: int, heig
 
 def render_fleet(document: Mapping[str, Any]) -> str:
     """Return the page of a fleet's document (docs/fleet.md): a row for each card, and its tests beside its model's."""
-    from pytest_bandwidth.reports.pages.template import Templates  # brings Jinja2
+    from pytest_bandwidth.reports.pages import Templates  # brings Jinja2
 
     cards: Sequence[Nested] = document["cards"]
     states, whole = Counter(card["state"] for card in cards), counted(len(cards), "card")

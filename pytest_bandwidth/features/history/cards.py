@@ -237,7 +237,7 @@ def card_plain(card: Card) -> dict[str, Any]:
 
 def render_cards(cards: Sequence[Card], every: int) -> str:
     """Return the page: a row for each card; no scripts, no network. every: as for `drift_lines`."""
-    from pytest_bandwidth.reports.pages.template import Templates  # brings Jinja2
+    from pytest_bandwidth.reports.pages import Templates  # brings Jinja2
 
     sentence, *drifting = (one_line(line, TEXT_AT_MOST) for line in drift_lines(cards, every))
     return Templates("pytest_bandwidth.features.history").page(

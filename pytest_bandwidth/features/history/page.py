@@ -18,13 +18,14 @@ from pytest_bandwidth.features.history.trend import (
     summary_of,
     value_text,
 )
-from pytest_bandwidth.reports.pages.charts import (
+from pytest_bandwidth.reports.pages import (
     DARK,
     ENDINGS,
     LIGHT,
     MISSING,
     WIDE_ONLY,
     Spec,
+    Templates,
     base,
     charts_available,
     ending_encoding,
@@ -34,7 +35,6 @@ from pytest_bandwidth.reports.pages.charts import (
     quantitative,
     tooltip,
 )
-from pytest_bandwidth.reports.pages.template import Templates
 from pytest_bandwidth.reports.summary import severity_of, signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line
 

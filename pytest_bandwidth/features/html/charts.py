@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.roofline import attainable_flops
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.outcomes.outcome import mapping, number
-from pytest_bandwidth.reports.pages.charts import (
+from pytest_bandwidth.reports.pages import (
     LIGHT,
     MISSING,
     TIP_OF_ROW,

@@ -1,6 +1,6 @@
 """Write the HTML summary: one self-contained file that needs no network and trusts nothing in the document.
 
-How it keeps what is hostile from running: `reports.pages.template`.
+How it keeps what is hostile from running: `reports.pages`.
 """
 
 from __future__ import annotations

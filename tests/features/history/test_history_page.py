@@ -19,7 +19,7 @@ from pytest_bandwidth.features.history.trend import (
     summary_of,
     trend_of,
 )
-from pytest_bandwidth.reports.pages.charts import charts_available
+from pytest_bandwidth.reports.pages import charts_available
 
 
 def test_levels_commits_and_changes_are_told_and_bars_show_steps():

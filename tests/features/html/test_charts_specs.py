@@ -16,7 +16,7 @@ from hostile import hostile_document
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.html import charts
 from pytest_bandwidth.features.html.charts import NAMED_ROWS_AT_MOST, chart_specs, render_chart
-from pytest_bandwidth.reports.pages.charts import DARK, LIGHT, charts_available, log_ticks, resolved
+from pytest_bandwidth.reports.pages import DARK, LIGHT, charts_available, log_ticks, resolved
 
 needs_vl_convert = pytest.mark.skipif(
     not charts_available(), reason="vl-convert-python is not installed: pip install 'pytest-bandwidth[report]'"

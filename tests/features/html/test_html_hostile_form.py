@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.html import page as html
 from pytest_bandwidth.features.html.page import render_html
+from pytest_bandwidth.reports import pages
 from pytest_bandwidth.reports.documents import render_csv
 from pytest_bandwidth.reports.github import annotations, job_summary
-from pytest_bandwidth.reports.pages import charts
 from pytest_bandwidth.storage.saved_run import read_document
 
 BASE: dict[str, Any] = json.loads(
@@ -66,7 +66,7 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
 def _light_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     # The chart library is the same for every document; half a second of hashing it would be spent on each.
     monkeypatch.setattr(html, "javascript_bundle", lambda: "window.vegaEmbed = undefined;")
-    assert charts.charts_available()
+    assert pages.charts_available()
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -20,8 +20,8 @@ from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html
 from pytest_bandwidth.outcomes.outcome import Outcome
+from pytest_bandwidth.reports import pages
 from pytest_bandwidth.reports.columns import Column, columns
-from pytest_bandwidth.reports.pages import template
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def opened(outcome: Outcome) -> tuple[dict[str, Any], dict[str, str]]:
 def test_much_data_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_documents.run_document(run_documents.outcomes(3))
     plain = Page(render_html(document)).data
-    monkeypatch.setattr(template, "MOST_UNCOMPRESSED", 100)
+    monkeypatch.setattr(pages, "MOST_UNCOMPRESSED", 100)
     packed = re.search(r'<script type="application/json" id="data">([\w+/=]*)</script>', render_html(document))
     assert packed is not None
     assert json.loads(gzip.decompress(base64.b64decode(packed[1]))) == plain

@@ -4,7 +4,7 @@ import pytest
 from chromium import DESKTOP, PHONE, scroll_through
 from histories import page_of, trend
 
-from pytest_bandwidth.reports.pages.charts import MISSING, charts_available
+from pytest_bandwidth.reports.pages import MISSING, charts_available
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from hostile import HOSTILE, hostile_document
 
 from pytest_bandwidth.features.html import page as html_module
 from pytest_bandwidth.features.html.page import render_html
-from pytest_bandwidth.reports.pages.charts import charts_available
+from pytest_bandwidth.reports.pages import charts_available
 
 STRAYS = """() => [...document.querySelectorAll('*')].filter((e) =>
   ['IFRAME', 'OBJECT', 'EMBED', 'IMG', 'VIDEO', 'AUDIO', 'LINK', 'BASE', 'MARQUEE', 'TEMPLATE'].includes(e.tagName)

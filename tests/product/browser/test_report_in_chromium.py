@@ -7,7 +7,7 @@ import run_documents
 from chromium import DESKTOP, PHONE, scroll_through
 
 from pytest_bandwidth.features.html.page import render_html
-from pytest_bandwidth.reports.pages.charts import MISSING, charts_available
+from pytest_bandwidth.reports.pages import MISSING, charts_available
 
 needs_charts = pytest.mark.skipif(not charts_available(), reason=MISSING)
 

@@ -5,7 +5,7 @@ import os
 import pytest
 from full_disks import file_size_limit
 
-from pytest_bandwidth.reports.pages import charts
+from pytest_bandwidth.reports import pages
 
 vl_convert = pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
 
@@ -13,7 +13,7 @@ vl_convert = pytest.importorskip("vl_convert", reason="vl-convert-python is not 
 @pytest.fixture(scope="module")
 def bundle():
     """What vl-convert makes, which takes it seconds each time."""
-    return vl_convert.javascript_bundle(charts._SNIPPET)
+    return vl_convert.javascript_bundle(pages._SNIPPET)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def made(bundle, monkeypatch, tmp_path):
 
 def fresh():
     """The bundle as a new process would get it."""
-    return charts.javascript_bundle.__wrapped__()
+    return pages.javascript_bundle.__wrapped__()
 
 
 def kept(tmp_path):
@@ -37,7 +37,7 @@ def kept(tmp_path):
 def test_the_bundle_is_made_once_and_then_read(made, tmp_path):
     first = fresh()
     assert fresh() == first == kept(tmp_path).read_text(encoding="utf-8")
-    assert made == [charts._SNIPPET]
+    assert made == [pages._SNIPPET]
     assert "vegaEmbed" in first
     assert "</script" not in first
     assert "<!--" not in first

@@ -1,1 +1,0 @@
-"""Share what every HTML page needs: templates and their security policy, style sheet, colours, charts' parts."""
