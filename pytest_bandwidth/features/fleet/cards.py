@@ -19,13 +19,12 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import counted, format_bytes, format_seconds
 from pytest_bandwidth.judging.limits import MarkerOptions
-from pytest_bandwidth.options.reading import read_marker
+from pytest_bandwidth.options.options import read_marker
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.reports.summary import by_attention
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
-from pytest_bandwidth.storage.saved_run import checked, parsed
-from pytest_bandwidth.storage.schema_check import check_plain
+from pytest_bandwidth.storage.saved_run import check_plain, checked, parsed
 
 LONGEST_REASON, LONGEST_LINE, LONGEST_NAME = 400, 300, 200
 # A document of a thousand tests; a disk with less is worth naming where nothing came back.

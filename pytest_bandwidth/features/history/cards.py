@@ -21,10 +21,10 @@ from typing import Any
 from pytest_bandwidth.domain.units import counted, format_percent
 from pytest_bandwidth.features.history.reading import History, Row, quoted
 from pytest_bandwidth.features.history.trend import BARS_IN_OVERVIEW, MOMENT, Level, bars, level_plain
-from pytest_bandwidth.outcomes.devices import FEWEST_DEVICES
+from pytest_bandwidth.outcomes.run_findings import FEWEST_DEVICES
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
+from pytest_bandwidth.storage.saved_run import LARGEST, SMALLEST
 
 TEXT_AT_MOST = 300
 # Change points take time that grows with the square of the points, and a stretch's median has less noise than a day's.

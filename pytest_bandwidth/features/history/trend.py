@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.domain.units import counted, digits, format_moment, format_percent
 from pytest_bandwidth.reports.summary import signed_percent
-from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
+from pytest_bandwidth.storage.saved_run import LARGEST, SMALLEST
 
 if TYPE_CHECKING:
     from pytest_bandwidth.features.history.reading import History

@@ -31,7 +31,7 @@ from pytest_bandwidth.features.honest.arena_inputs import MOST_CASES, Case, Para
 from pytest_bandwidth.features.honest.arrays import View, overlap
 from pytest_bandwidth.features.honest.reference import compared
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
-from pytest_bandwidth.fixture.call_arrays import CallArrays
+from pytest_bandwidth.fixture.input import CallArrays
 from pytest_bandwidth.reports.text_safe import one_line
 
 _LONGEST_SAID = 400

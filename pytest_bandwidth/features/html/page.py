@@ -18,8 +18,7 @@ from pytest_bandwidth.features.html.details import detail_of, samples_each
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
 from pytest_bandwidth.reports.columns import Column, columns
-from pytest_bandwidth.reports.pages.charts import DARK, LIGHT, MISSING, charts_available, javascript_bundle
-from pytest_bandwidth.reports.pages.template import Templates
+from pytest_bandwidth.reports.pages import DARK, LIGHT, MISSING, Templates, charts_available, javascript_bundle
 from pytest_bandwidth.reports.summary import Severity, attention_key, severity_in, summary_of_run
 from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
 from pytest_bandwidth.reports.wording import message_lines

@@ -93,7 +93,7 @@ _VERBS = ("read", "written")
 
 def _accesses(outcome: Outcome) -> SmallTable | None:
     """List what was counted, by source line where it says so: whatever columns that has."""
-    found: list[tuple[str, Plain]] = []
+    found: list[tuple[str, Nested]] = []
     for line in mappings(outcome.detail, "lines"):
         place, source = f"{text(line, 'file')}:{line.get('line')}", text(line, "text")
         of_line = {"place": place, "source": source} if source else {"place": place}
