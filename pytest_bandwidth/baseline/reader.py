@@ -24,7 +24,7 @@ from pytest_bandwidth.baseline.schema import (
 )
 from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, Entry, agrees
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.interpreter import gc_disabled
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import counted, last_place
 from pytest_bandwidth.storage.atomic import real_path

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
-from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact
+from pytest_bandwidth.domain.interpreter import clock
 
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}

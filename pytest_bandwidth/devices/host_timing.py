@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 
 from pytest_bandwidth.devices.base import Call, Probe, Sample, TimedDevice
 from pytest_bandwidth.devices.host import ActivityWatch
-from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
-from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.interpreter import clock, gc_disabled
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
 from pytest_bandwidth.domain.traffic import Traffic

@@ -11,7 +11,7 @@ from statistics import median
 
 from pytest_bandwidth.devices.base import Budget, Progress, Sample, TimedDevice, Turn, Workload
 from pytest_bandwidth.domain.device import Conditions
-from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.interpreter import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import NOTE, WARM, Finding, Measurement
 from pytest_bandwidth.domain.measured.rounds import (
     FEWEST_ROUNDS,

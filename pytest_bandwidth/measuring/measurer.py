@@ -19,7 +19,7 @@ from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, OutOfMemory, UsageError
-from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.interpreter import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS, faster_than_light, validated, with_earlier_tries

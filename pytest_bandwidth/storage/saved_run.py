@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, Fact, TimedOn
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.interpreter import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources
 from pytest_bandwidth.domain.measured.rounds import Dropped
 from pytest_bandwidth.domain.text import shown

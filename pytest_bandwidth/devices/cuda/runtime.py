@@ -17,8 +17,8 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import COUNTED_RANGE, Call, Probe
 from pytest_bandwidth.devices.cuda.health import clock_from_stamps, shortest_interval_ns
-from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
+from pytest_bandwidth.domain.interpreter import clock
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import READ, WRITE, Mix, Traffic, nearest_mix
 

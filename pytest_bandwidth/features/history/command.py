@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_bandwidth.domain.address import Address, is_address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.interpreter import gc_disabled
 from pytest_bandwidth.features.history.change_points import start_search
 from pytest_bandwidth.features.history.trend import METRICS
 

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_bandwidth.domain.clock import Clock, clock
+from pytest_bandwidth.domain.interpreter import Clock, clock
 from pytest_bandwidth.hooks import Command, hookimpl
 from pytest_bandwidth.options.settings import Options, switch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from pytest_bandwidth.domain.clock import Clock, clock
+from pytest_bandwidth.domain.interpreter import Clock, clock
 from pytest_bandwidth.features.honest import CONSTANTS_AT_START, FUNCTIONS_AT_START
 
 _PACKAGE = "pytest_bandwidth"

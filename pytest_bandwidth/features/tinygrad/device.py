@@ -18,8 +18,8 @@ from pytest_bandwidth.devices.host import last_cache_bytes
 from pytest_bandwidth.devices.host_timing import CacheEviction, HostTimedDevice
 from pytest_bandwidth.devices.numpy_arrays import Array, RandomSource, checked_array_shape, resolve_dtype
 from pytest_bandwidth.devices.sampling import measure_timed
-from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
+from pytest_bandwidth.domain.interpreter import clock
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.text import kind_of

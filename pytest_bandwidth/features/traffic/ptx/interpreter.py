@@ -17,8 +17,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.interpreter import clock
 from pytest_bandwidth.features.traffic.ptx import program
 from pytest_bandwidth.features.traffic.ptx.counts import TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.faults import FaultLog, InitialisationChecker

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.host import available_bytes
-from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.text import shown

@@ -14,7 +14,7 @@ from table import ROOT, ROOT_INTO, WITH, WITHOUT, cheat, work
 
 from pytest_bandwidth.devices import host_timing, sampling
 from pytest_bandwidth.devices.cpu import device as cpu_device
-from pytest_bandwidth.domain.clock import Clock, clock
+from pytest_bandwidth.domain.interpreter import Clock, clock
 from pytest_bandwidth.measuring.measurer import Measurer
 
 TAMPERED, CALLED = "tampered", "reference-called"
