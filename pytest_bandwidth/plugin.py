@@ -340,7 +340,7 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker that xdist starts what is one for the whole run."""
-        from pytest_bandwidth.session.xdist import tell_worker
+        from pytest_bandwidth.session.run import tell_worker
 
         tell_worker(node)
 

@@ -22,7 +22,7 @@ from pytest_bandwidth.domain.measured.metrics import METRICS, value_of_run
 from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import INVISIBLE, shown
 from pytest_bandwidth.domain.units import parse_count, parse_fraction, parse_gbps, parse_share
-from pytest_bandwidth.judging.counts import COUNT_NAMES
+from pytest_bandwidth.judging.decide import COUNT_NAMES
 
 TESTS = "tests:\n"
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"

@@ -36,17 +36,17 @@ from pytest_bandwidth.evidence.commit_pairs.process import (
     NothingThere,
     Rows,
     Worktrees,
+    are_same_code,
     by_label,
     modules_findable,
 )
-from pytest_bandwidth.evidence.commit_pairs.revision_code import are_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, commit_of, top_of
 from pytest_bandwidth.evidence.git import git
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation, started_as_module
 from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
 from pytest_bandwidth.judging.decide import decide_counts
 from pytest_bandwidth.judging.pairs import Looks
-from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.measurer import DeviceLock
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import printable

@@ -126,7 +126,7 @@ def commit(text: str) -> str:
 
 def path(text: str) -> Path:
     """Parse a path, no address."""
-    from pytest_bandwidth.domain.address import is_address, masked
+    from pytest_bandwidth.domain.text import is_address, masked
 
     if not text.strip():
         raise ValueError("found nothing, expected a path")

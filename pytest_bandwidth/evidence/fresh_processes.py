@@ -21,8 +21,7 @@ from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel
 from pytest_bandwidth.judging.evidence import Ask, Evidence
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
-from pytest_bandwidth.measuring.device_lock import DeviceLock
-from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, Measurer
+from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, DeviceLock, Measurer
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Plain

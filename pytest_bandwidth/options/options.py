@@ -141,7 +141,7 @@ def own_command(argv: Sequence[str]) -> str:
     >>> own_command(["/bin/pytest", "--token=x", "--bandwidth-device", "cpu", "tests"])
     'pytest … --bandwidth-device cpu …'
     """
-    from pytest_bandwidth.domain.address import masked  # kept out of start-up
+    from pytest_bandwidth.domain.text import masked  # kept out of start-up
 
     kept = [Path(argv[0]).name if Path(argv[0]).name != "__main__.py" else "python -m pytest"]
     values = {flag(name) for name, option in declared(hooks()).items() if option.placeholder is not None}

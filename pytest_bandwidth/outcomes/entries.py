@@ -16,8 +16,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measured.metrics import Metrics, anchor_of, choose_metric, median_metrics
 from pytest_bandwidth.judging.causes import SETTING_FACTS, VERSION_FACTS
-from pytest_bandwidth.judging.counts import continued, pattern_of
-from pytest_bandwidth.judging.decide import mismatch_of
+from pytest_bandwidth.judging.decide import continued, mismatch_of, pattern_of
 from pytest_bandwidth.judging.stored import Reference, steadier_of_runs
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain, from_plain
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.statistics import t_quantile

@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.measured.validity import OF_OTHERS
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_gbps
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.judging.counts import COUNT_NAMES, SECTORS, called
+from pytest_bandwidth.judging.decide import COUNT_NAMES, SECTORS, called
 from pytest_bandwidth.judging.stored import since_anchor
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement, is_warm
 from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
-from pytest_bandwidth.domain.text import listed
+from pytest_bandwidth.domain.text import DOCUMENTATION, listed
 from pytest_bandwidth.domain.units import (
     counted,
     digits,
@@ -25,7 +24,7 @@ from pytest_bandwidth.domain.units import (
 )
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.causes import BY_COMPILER
-from pytest_bandwidth.judging.counts import COMPILED, called
+from pytest_bandwidth.judging.decide import COMPILED, called
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.limits import floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome, mapping, text

@@ -18,8 +18,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.evidence.commit_pairs.build import Build, check_extensions
 from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits
 from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_evidence, decide_counted
-from pytest_bandwidth.evidence.commit_pairs.process import Rows, Worktrees
-from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS, RevisionCode
+from pytest_bandwidth.evidence.commit_pairs.process import NO_ROWS, RevisionCode, Rows, Worktrees
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
 from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, FreshProcesses, JudgedTest, MeasuredTest
 from pytest_bandwidth.evidence.git import is_shallow

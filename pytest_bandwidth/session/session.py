@@ -37,7 +37,7 @@ from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.values import brought
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.commit_pairs.revision_code import NO_ROWS
+from pytest_bandwidth.evidence.commit_pairs.process import NO_ROWS
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest, further_runs, left_to_parent
 from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
@@ -58,10 +58,9 @@ from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncomm
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
 from pytest_bandwidth.session.collection import COLLECTED, by_test, entries_of, key_of, reason_of
 from pytest_bandwidth.session.judge import Judge
-from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.gathered import Row, verdict_said
 from pytest_bandwidth.session.publishing.run_files import check_outputs
-from pytest_bandwidth.session.xdist import invocation_of, revision_of
+from pytest_bandwidth.session.run import invocation_of, revision_of, uncommitted_beside
 
 _ROWS = pytest.StashKey[list[Row]]()
 # Why a test skipped that is for other devices than this one, or not to be had on it.

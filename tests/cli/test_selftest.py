@@ -30,8 +30,8 @@ from pytest_bandwidth.cli.selftest import (
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.device import Conditions, Peak
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
-from pytest_bandwidth.measuring import device_lock as locking
-from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring import measurer as locking
+from pytest_bandwidth.measuring.measurer import DeviceLock
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 
 BUSY = "others kept 1.2 processors busy meanwhile (make (7): 1.20 processors)"

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 from pytest_bandwidth.evidence.git import commit_named, commit_of_hash, current_commit, uncommitted_files
 from pytest_bandwidth.evidence.git import git as asked
-from pytest_bandwidth.session.publishing.environment import uncommitted_beside
+from pytest_bandwidth.session.run import uncommitted_beside
 
 PTX = f"{'0a' * 16}.ptx"
 

@@ -12,8 +12,7 @@ from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, Finding, Mea
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.judging.counts import COSTS, pattern_of
-from pytest_bandwidth.judging.decide import decide_counts, decide_measured_counts
+from pytest_bandwidth.judging.decide import COSTS, decide_counts, decide_measured_counts, pattern_of
 from pytest_bandwidth.judging.limits import MarkerOptions
 
 NOTHING = Traffic(0, 0)

@@ -13,14 +13,14 @@ from full_disks import file_size_limit
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.measuring import device_lock as locking
-from pytest_bandwidth.measuring.device_lock import DeviceLock, lock_folder
+from pytest_bandwidth.measuring import measurer as locking
+from pytest_bandwidth.measuring.measurer import DeviceLock, lock_folder
 
 DEVICE = DeviceIdentity("cpu", "A host", None, "serial-1")
 HOLDER = """
 import sys, time
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.measurer import DeviceLock
 with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-1"), 30.0).held():
     print("held", flush=True)
     time.sleep(60)

@@ -9,12 +9,12 @@ from children import HANGS_SECONDS
 from user_project import COPY
 
 from pytest_bandwidth.devices.cpu.device import CpuDevice
-from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.measurer import DeviceLock
 
 # So long a run waits that says nothing; then the test fails instead of waiting for ever.
 LOCK = f"bandwidth_lock_timeout={HANGS_SECONDS}"
 # As a conftest.py: what is a long wait there is a short one here.
-SOON = "import pytest_bandwidth.measuring.device_lock as locking\nlocking.LONG_WAIT_SECONDS = 0.2\n"
+SOON = "import pytest_bandwidth.measuring.measurer as locking\nlocking.LONG_WAIT_SECONDS = 0.2\n"
 
 
 @pytest.fixture

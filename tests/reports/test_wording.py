@@ -7,12 +7,12 @@ from judged_kernels import FIVE, KEY, measured, processes
 from judged_kernels import decided as decide_one
 
 from pytest_bandwidth.domain import errors
-from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.measured import validity
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
+from pytest_bandwidth.domain.text import DOCUMENTATION
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
-from pytest_bandwidth.judging.counts import COSTS
+from pytest_bandwidth.judging.decide import COSTS
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.outcomes.outcome import outcome_of
 from pytest_bandwidth.outcomes.run_findings import DeviceLoss

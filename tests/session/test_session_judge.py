@@ -23,8 +23,7 @@ from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.measuring import measurer as measuring
-from pytest_bandwidth.measuring.device_lock import DeviceLock
-from pytest_bandwidth.measuring.measurer import Measurer
+from pytest_bandwidth.measuring.measurer import DeviceLock, Measurer
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.measuring.task import INVALID_RETRIES
 from pytest_bandwidth.options.settings import Settings

@@ -58,7 +58,7 @@ _APPEND = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = [{support!r}]
-from pytest_bandwidth.domain.address import Address, is_address
+from pytest_bandwidth.domain.text import Address, is_address
 from run_documents import outcome, run_of
 from pytest_bandwidth.features.history import place as where, writing
 writing.RUNS_BEFORE_MERGE = {runs_before_merge}

@@ -28,9 +28,10 @@ from pytest_bandwidth.evidence.commit_pairs.process import (
     NothingThere,
     Rows,
     Worktrees,
+    are_same_code,
     by_label,
+    runs_same_code,
 )
-from pytest_bandwidth.evidence.commit_pairs.revision_code import are_same_code, runs_same_code
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed

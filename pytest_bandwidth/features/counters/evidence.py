@@ -35,8 +35,7 @@ from pytest_bandwidth.features.counters.dram_traffic import (
     detail_of,
 )
 from pytest_bandwidth.features.counters.profilers import REPORT_SUFFIX
-from pytest_bandwidth.judging.counts import counts_of, most_allowed
-from pytest_bandwidth.judging.decide import with_further_evidence
+from pytest_bandwidth.judging.decide import counts_of, most_allowed, with_further_evidence
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.options.options import options_of, places_of
 from pytest_bandwidth.session.publishing.run_files import check_writable

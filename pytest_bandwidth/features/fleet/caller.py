@@ -36,11 +36,11 @@ from pytest_bandwidth.features.fleet.overview import LiveTable, fleet_document, 
 from pytest_bandwidth.measuring.progress import watched_terminal, write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_error
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults
 from pytest_bandwidth.session.publishing.publish import publish, show
 from pytest_bandwidth.session.publishing.redaction import cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import check_before_workers
+from pytest_bandwidth.session.run import describe, new_run_id
 
 # 0 to 2 are every command's; some cards did not report.
 INCOMPLETE = 3

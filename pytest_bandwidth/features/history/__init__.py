@@ -17,7 +17,7 @@ from pytest_bandwidth.options.settings import Options, option
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_bandwidth.domain.address import Address
+    from pytest_bandwidth.domain.text import Address
     from pytest_bandwidth.hooks import Reporter
 
 MISSING = "the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'"
@@ -50,7 +50,7 @@ def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
 
 
 def _place(text: str) -> Path | Address:
-    from pytest_bandwidth.domain.address import Address, is_address
+    from pytest_bandwidth.domain.text import Address, is_address
 
     if text.startswith("memory://"):
         raise ValueError(f"found {text[:40]!r}, which ends with this process, expected a folder or a bucket")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_bandwidth.domain.address import Address, is_address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.interpreter import gc_disabled
+from pytest_bandwidth.domain.text import Address, is_address
 from pytest_bandwidth.features.history.change_points import start_search
 from pytest_bandwidth.features.history.trend import METRICS
 

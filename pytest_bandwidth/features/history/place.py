@@ -30,8 +30,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import Address
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.storage.atomic import real_path, replacing, write_whole
 from pytest_bandwidth.storage.own_folders import cache_folder, what_is_wrong

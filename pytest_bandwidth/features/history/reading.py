@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import Address
 from pytest_bandwidth.features.history import MISSING
 from pytest_bandwidth.features.history.place import Place, listing, mirrored
 from pytest_bandwidth.features.history.table import FORM

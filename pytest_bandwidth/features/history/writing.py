@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.features.history.place import (
     Bucket,

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import copy
+import getpass
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.text import Address, masked
 from pytest_bandwidth.domain.units import drop_of_log, format_percent
 from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
 from pytest_bandwidth.options.options import all_options, settings_of
@@ -45,7 +52,6 @@ from pytest_bandwidth.reports.terminal import (
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import device_sentence
 from pytest_bandwidth.session.collection import elsewhere_sentence, gone_sentence, moved_sentence
-from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.gathered import (
     Device,
     DeviceReport,
@@ -55,10 +61,9 @@ from pytest_bandwidth.session.publishing.gathered import (
     names_of,
     suffixes_of,
 )
-from pytest_bandwidth.session.publishing.redaction import Clean, cleaner, redacted
 from pytest_bandwidth.session.publishing.run_files import reporters_of, run_files, write_files
 from pytest_bandwidth.session.publishing.update import update_baselines
-from pytest_bandwidth.session.xdist import revision_of
+from pytest_bandwidth.session.run import describe, new_run_id, revision_of
 
 
 def publish(
@@ -282,3 +287,51 @@ def append_to_summary(text: Callable[[int], str]) -> str | None:
     except OSError as error:
         return f"no job summary: $GITHUB_STEP_SUMMARY cannot be written: {error}"
     return None
+
+
+Clean = Callable[[str], str]
+# A test is known by these: they hold no name of a host or a user but by accident.
+_NAMES_OF_TESTS = frozenset({"nodeid", "key", "label", "status", "code", "run_id"})
+# An absolute path in a text, to its last name; no part of an address, a fraction or a relative path.
+_PATH = re.compile(r"(?<![\w.:/~…-])/(?:[^\s/'\"<>|:;,()\[\]{}=]+/)+([^\s/'\"<>|:;,()\[\]{}=]*)")
+_HOMES = re.compile(r"(?<![\w.:/~…-])/(?:home|Users)/[^\s/'\"<>|:;,()\[\]{}=]+")
+
+
+def redacted(value: Any, clean: Clean, name: str = "") -> Any:
+    """Return JSON-ready data with each of its texts cleaned; the same object where none changed. name: its key's."""
+    if isinstance(value, str):
+        return masked(value) if name in _NAMES_OF_TESTS else clean(value)
+    if isinstance(value, dict):
+        cleaned = {key: redacted(one, clean, str(key)) for key, one in value.items()}
+        return cleaned if any(cleaned[key] is not one for key, one in value.items()) else value
+    if isinstance(value, list | tuple) and not (value and isinstance(value[0], float)):
+        items = [redacted(one, clean, name) for one in value]
+        return items if any(new is not one for new, one in zip(items, value, strict=True)) else value
+    return value
+
+
+def cleaner(root: Path, hosts: Iterable[str] = (), *, private: bool) -> Clean:
+    """Return what cleans a text. root: of the tests, to which paths become relative. hosts: further names."""
+    if not private:
+        return masked
+    words = {}
+    for host in {*hosts, platform.node()}:
+        # Another name for a host, the same in every run: its devices stay told apart.
+        words[host] = f"host-{hashlib.sha256(host.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    with suppress(KeyError, OSError, ImportError):  # a container whose user has no name
+        words[getpass.getuser()] = "user"
+    # The longest first: a home may lie in the root, and the root in a home.
+    folders = {str(root): ".", str(Path.home()): "~", tempfile.gettempdir(): "…", sys.prefix: "…"}
+    pattern = re.compile(
+        "|".join(rf"(?<![\w.-]){re.escape(word)}(?![\w-])" for word in sorted(words, key=len, reverse=True) if word)
+    )
+
+    def clean(text: str) -> str:
+        text = masked(text)
+        for folder in sorted(folders, key=len, reverse=True):
+            if len(folder) > 1:
+                text = re.sub(rf"(?<![\w.-]){re.escape(folder)}(?![\w.-])", folders[folder], text)
+        text = _PATH.sub(r"…/\1", _HOMES.sub("~", text))
+        return pattern.sub(lambda found: words[found[0]], text)
+
+    return clean

@@ -33,9 +33,8 @@ from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.outcomes.run_findings import OUTLIER, model_of
 from pytest_bandwidth.reports.terminal import TerminalLine, change_lines
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
 from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults, Remark, Row
-from pytest_bandwidth.session.xdist import invocation_of
+from pytest_bandwidth.session.run import commit_of_run, invocation_of, now, uncommitted_beside
 from pytest_bandwidth.storage.atomic import real_path
 
 # So many entries are named in a line.

@@ -3,7 +3,7 @@
 import sys
 
 from pytest_bandwidth.devices.cuda.device import open_cuda
-from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.measurer import DeviceLock
 
 with DeviceLock(open_cuda(0).identity, 0.1).held():
     print("held", flush=True)

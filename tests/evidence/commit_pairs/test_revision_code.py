@@ -18,9 +18,10 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
-from pytest_bandwidth.evidence.commit_pairs.process import ForeignImport, NothingThere
-from pytest_bandwidth.evidence.commit_pairs.revision_code import (
+from pytest_bandwidth.evidence.commit_pairs.process import (
     NO_ROWS,
+    ForeignImport,
+    NothingThere,
     RevisionCode,
     runs_same_code,
 )

@@ -62,7 +62,7 @@ import subprocess
 import sys
 
 from pytest_bandwidth.devices.open import open_device
-from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.measurer import DeviceLock
 
 
 def test_another_process_counts_meanwhile():

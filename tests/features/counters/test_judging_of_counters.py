@@ -18,7 +18,7 @@ from pytest_bandwidth.features.counters.evidence import (
     judged_by_counts,
     judged_without_counts,
 )
-from pytest_bandwidth.judging.counts import continued
+from pytest_bandwidth.judging.decide import continued
 from pytest_bandwidth.judging.judge import Judged
 
 MB = 10**6

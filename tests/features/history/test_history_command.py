@@ -18,7 +18,7 @@ from children import HANGS_SECONDS, computes
 from run_documents import HOST, outcome, run_of, save
 from user_project import LINK
 
-from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.domain.text import Address
 from pytest_bandwidth.features.history import command as command_module
 from pytest_bandwidth.features.history import reading, writing
 from pytest_bandwidth.features.history.place import Place

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from histories import appended, runs_in
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.history import place as place_module
 from pytest_bandwidth.features.history import writing

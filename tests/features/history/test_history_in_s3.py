@@ -11,7 +11,7 @@ from children import HANGS_SECONDS
 from histories import finished, start
 from user_project import COPY, LINK
 
-from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.domain.text import Address
 from pytest_bandwidth.features.history.reading import known_runs
 
 for _module in ("duckdb", "ruptures", "s3fs", "moto.server"):

@@ -6,7 +6,7 @@ import sys
 import pytest
 from user_project import COPY
 
-from pytest_bandwidth.domain.address import Address
+from pytest_bandwidth.domain.text import Address
 from pytest_bandwidth.features.history.reading import ask
 
 pytestmark = pytest.mark.in_process

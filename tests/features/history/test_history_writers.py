@@ -10,8 +10,8 @@ import pytest
 from children import HANGS_SECONDS
 from histories import ROWS_OF_RUN, appended, finished, runs_in, start
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import Address
 from pytest_bandwidth.features.history import reading, writing
 from pytest_bandwidth.features.history.place import Place
 from pytest_bandwidth.features.history.reading import Moved, ask

@@ -3,7 +3,7 @@
 import pytest
 from repositories import committed, git
 
-from pytest_bandwidth.session.publishing.environment import commit_of_run, describe
+from pytest_bandwidth.session.run import commit_of_run, describe
 
 GIVEN = "0a" * 20
 

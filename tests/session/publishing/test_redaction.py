@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.session.publishing.redaction import cleaner, redacted
+from pytest_bandwidth.session.publishing.publish import cleaner, redacted
 
 HOST, USER = "build-node-7", "mallory"
 ROOT = Path("/srv/user/project")
