@@ -15,7 +15,7 @@ FEATURES = ("counters", "explain", "exports", "fleet", "history", "honest", "htm
 # Every run of pytest waits for these, and for no other module that pytest has not loaded anyway.
 AT_START = {
     "pytest_bandwidth",
-    *(f"pytest_bandwidth.{name}" for name in ("domain", "domain.clock", "domain.values", "features", "hooks")),
+    *(f"pytest_bandwidth.{name}" for name in ("domain", "domain.interpreter", "domain.values", "features", "hooks")),
     *(f"pytest_bandwidth.{name}" for name in ("plugin", "registry")),
     *(f"pytest_bandwidth.{name}" for name in ("options", "options.options", "options.settings", "suite")),
     *(f"pytest_bandwidth.features.{name}" for name in FEATURES),
