@@ -39,7 +39,7 @@ _JUDGE = """
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.judging.evidence import first_evidence
 from pytest_bandwidth.judging.judge import judge

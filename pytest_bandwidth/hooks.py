@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.domain.measured.explanation import Wording as Wording
     from pytest_bandwidth.domain.measured.measurement import Finding as Finding
     from pytest_bandwidth.domain.measured.measurement import Measurement as Measurement
-    from pytest_bandwidth.domain.measured.rounds import Rounds as Rounds
+    from pytest_bandwidth.domain.measured.measurement import Rounds as Rounds
     from pytest_bandwidth.evidence.fresh_processes import JudgedTest as JudgedTest
     from pytest_bandwidth.fixture.watched import Watched as Watched
     from pytest_bandwidth.frameworks.base import Framework as Framework
@@ -55,7 +55,7 @@ _TYPES = {
     **dict.fromkeys(("Device", "Launch", "Probe", "Sample", "TimedDevice", "Watch"), "pytest_bandwidth.devices.base"),
     **dict.fromkeys(("Conditions", "DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
     **dict.fromkeys(("Finding", "Measurement"), "pytest_bandwidth.domain.measured.measurement"),
-    "Rounds": "pytest_bandwidth.domain.measured.rounds",
+    "Rounds": "pytest_bandwidth.domain.measured.measurement",
     "measure_timed": "pytest_bandwidth.devices.sampling",
     **dict.fromkeys(("Explanation", "Operator", "Wording"), "pytest_bandwidth.domain.measured.explanation"),
     "Watched": "pytest_bandwidth.fixture.watched",

@@ -12,8 +12,8 @@ from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.open import known_names, open_device
 from pytest_bandwidth.domain.device import device_plain
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.measured.measurement import RUN_DELAY
 from pytest_bandwidth.domain.measured.roofline import ridge_point
-from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.reports.text_safe import printable

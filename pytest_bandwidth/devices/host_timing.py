@@ -22,8 +22,7 @@ from pytest_bandwidth.devices.base import Call, Probe, Sample, TimedDevice
 from pytest_bandwidth.devices.host import ActivityWatch
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.interpreter import clock, gc_disabled
-from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
+from pytest_bandwidth.domain.measured.measurement import RUN_DELAY, Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_seconds
 

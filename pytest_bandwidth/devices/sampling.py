@@ -12,12 +12,15 @@ from statistics import median
 from pytest_bandwidth.devices.base import Budget, Progress, Sample, TimedDevice, Turn, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.interpreter import gc_disabled
-from pytest_bandwidth.domain.measured.measurement import NOTE, WARM, Finding, Measurement
-from pytest_bandwidth.domain.measured.rounds import (
+from pytest_bandwidth.domain.measured.measurement import (
     FEWEST_ROUNDS,
     HELD_UP,
+    NOTE,
     RUN_DELAY,
+    WARM,
     Dropped,
+    Finding,
+    Measurement,
     Rounds,
     StopReason,
     rounds_held_up,

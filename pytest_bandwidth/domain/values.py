@@ -94,7 +94,7 @@ def ratio(text: str) -> float:
 
 def share(text: str) -> float:
     """Parse a share of the probe: it may pass 1, since a kernel may beat a plain copy."""
-    from pytest_bandwidth.domain.measured.rounds import LARGEST_SHARE
+    from pytest_bandwidth.domain.measured.measurement import LARGEST_SHARE
 
     def read(text: str) -> float:
         percent = text.strip().endswith("%")

@@ -26,8 +26,7 @@ from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, di
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, DeviceUnavailable, KernelError, OutOfMemory, UsageError
 from pytest_bandwidth.domain.interpreter import gc_disabled
-from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement, Rounds
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS, faster_than_light, validated, with_earlier_tries
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of

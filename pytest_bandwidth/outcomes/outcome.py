@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.measurement import is_share_told
 from pytest_bandwidth.domain.measured.roofline import (
     CLASS_BOUNDS,
     ClassBounds,
@@ -17,7 +18,6 @@ from pytest_bandwidth.domain.measured.roofline import (
     ridge_of,
     utilization_class,
 )
-from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.statistics import noise, precision_of_median
 from pytest_bandwidth.domain.verdict import Status

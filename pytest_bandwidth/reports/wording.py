@@ -9,8 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement, is_warm
-from pytest_bandwidth.domain.measured.rounds import is_share_told
+from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement, is_share_told, is_warm
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
 from pytest_bandwidth.domain.text import DOCUMENTATION, listed
 from pytest_bandwidth.domain.units import (

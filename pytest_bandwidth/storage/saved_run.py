@@ -22,8 +22,7 @@ from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, Fact, TimedOn
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.interpreter import gc_disabled
-from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources
-from pytest_bandwidth.domain.measured.rounds import Dropped
+from pytest_bandwidth.domain.measured.measurement import Dropped, Finding, KernelResources
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_moment
 from pytest_bandwidth.domain.verdict import Numbers, Status

@@ -15,8 +15,7 @@ from pytest_bandwidth.domain.code.identity import CodeIdentity, digest
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
 GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1", timed_on="gpu")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from card_processes import Card
 
-from pytest_bandwidth.domain.measured.rounds import HELD_UP
+from pytest_bandwidth.domain.measured.measurement import HELD_UP
 
 STREAM = """
 import os

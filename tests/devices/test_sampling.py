@@ -15,7 +15,7 @@ from pytest_bandwidth.devices import sampling
 from pytest_bandwidth.devices.base import Budget, Sample, Workload
 from pytest_bandwidth.devices.sampling import MOST_DROPPED, measure_timed, take_rounds
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
-from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
+from pytest_bandwidth.domain.measured.measurement import FEWEST_ROUNDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 BYTES = Traffic(500_000, 500_000)

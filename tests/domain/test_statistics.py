@@ -1,10 +1,12 @@
-"""Student's t and Fisher's F against published tables (NIST/SEMATECH e-Handbook, §1.3.6.7.2 and 3) and exact cases."""
+"""Student's t against published tables (NIST/SEMATECH e-Handbook, §1.3.6.7.2) and exact cases; summaries of samples."""
 
 import math
+import random
+from statistics import median, stdev
 
 import pytest
 
-from pytest_bandwidth.domain.statistics import t_quantile, upper_tail
+from pytest_bandwidth.domain.statistics import noise, precision_of_median, quantile, t_quantile, upper_tail
 
 TABLE = [
     (0.99, 1, 31.821),
@@ -36,3 +38,18 @@ def test_quantile_inverts_the_tail(degrees):
 def test_refuses_what_has_no_answer(probability, degrees):
     with pytest.raises(ValueError, match="expected"):
         t_quantile(probability, degrees)
+
+
+def test_quantile_interpolates_between_order_statistics():
+    assert quantile([4, 1, 3, 2], 0.25) == pytest.approx(1.75)
+    with pytest.raises(ValueError, match="at least one"):
+        quantile([], 0.5)
+
+
+def test_noise_is_iqr_over_median_and_precision_predicts_the_medians_scatter():
+    assert noise([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2.0 / 3.0)
+    assert precision_of_median([1.0, 1.1, 1.2]) == math.inf
+    draw = random.Random(20)
+    medians = [median(draw.gauss(1.0, 0.02) for _ in range(61)) for _ in range(400)]
+    claimed = median(precision_of_median([draw.gauss(1.0, 0.02) for _ in range(61)]) for _ in range(100))
+    assert claimed == pytest.approx(stdev(medians), rel=0.2)

@@ -16,8 +16,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, text_of_cubin
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
-from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence import old_kernel

@@ -7,8 +7,7 @@ import pytest
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.causes import likely_causes, recorded_resources

@@ -8,8 +8,7 @@ from judged_kernels import CODE, EDITED, KEY, LIMITS, decided
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, Finding, Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import UNTOUCHED, Finding, Measurement, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.decide import COSTS, decide_counts, decide_measured_counts, pattern_of

@@ -9,8 +9,7 @@ import run_documents
 from user_project import COPY
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.features.html.details import detail_of
 from pytest_bandwidth.features.html.page import table_of

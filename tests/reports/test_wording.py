@@ -9,7 +9,7 @@ from judged_kernels import decided as decide_one
 from pytest_bandwidth.domain import errors
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.measured import validity
-from pytest_bandwidth.domain.measured.rounds import HELD_UP, RUN_DELAY
+from pytest_bandwidth.domain.measured.measurement import HELD_UP, RUN_DELAY
 from pytest_bandwidth.domain.text import DOCUMENTATION
 from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule, Status
 from pytest_bandwidth.judging.decide import COSTS

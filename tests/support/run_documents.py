@@ -16,9 +16,8 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
-from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import Dropped, Finding, KernelResources, Measurement, Rounds
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric
-from pytest_bandwidth.domain.measured.rounds import Dropped, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_stored

@@ -23,8 +23,7 @@ from pytest_bandwidth.devices.cuda.health import RECOVERY_SECONDS, throttled
 from pytest_bandwidth.devices.cuda.runtime import STAMP, CupyRuntime, one_line
 from pytest_bandwidth.domain.device import LAUNCH_BLOCKING, NOT_HELD
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import Finding
-from pytest_bandwidth.domain.measured.rounds import HELD_UP
+from pytest_bandwidth.domain.measured.measurement import HELD_UP, Finding
 from pytest_bandwidth.domain.units import format_seconds
 
 # From so much data on nothing of the run before is still there, and what is (the probe's mix, or what `setup=` wrote)

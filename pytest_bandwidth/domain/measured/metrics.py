@@ -13,8 +13,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.rounds import LARGEST_SHARE, is_share_told
+from pytest_bandwidth.domain.measured.measurement import LARGEST_SHARE, Measurement, is_share_told
 from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.units import format_percent
 

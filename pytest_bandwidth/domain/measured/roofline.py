@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
-from pytest_bandwidth.domain.measured.rounds import LARGEST_SHARE
+from pytest_bandwidth.domain.measured.measurement import LARGEST_SHARE, Finding, Measurement
 from pytest_bandwidth.domain.units import digits, format_percent, format_seconds
 
 UtilizationClass = Literal["excellent", "good", "fair", "poor"]

@@ -13,8 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.measured.measurement import LARGEST_FLOP_SHARE, WRONG, Finding, Measurement, is_warm
-from pytest_bandwidth.domain.measured.rounds import HELD_UP, LARGEST_SHARE, RUN_DELAY
+from pytest_bandwidth.domain.measured.measurement import (
+    HELD_UP,
+    LARGEST_FLOP_SHARE,
+    LARGEST_SHARE,
+    RUN_DELAY,
+    WRONG,
+    Finding,
+    Measurement,
+    is_warm,
+)
 from pytest_bandwidth.domain.units import MAX_GBPS, digits, format_bytes, format_gbps, format_percent, format_seconds
 
 CLOCK, FASTER_THAN_LIGHT, ABOVE_PROBE, NO_WORK = "clock", "faster-than-light", "above-probe", "no-work"

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, ClassVar, Literal
 from pytest_bandwidth.devices.base import Call, Device, Turn
 from pytest_bandwidth.devices.host import available_bytes, remember
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
-from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
+from pytest_bandwidth.domain.measured.measurement import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.evidence.processes.child import Child, ChildResult
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, ParentLine

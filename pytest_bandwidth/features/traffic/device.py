@@ -36,8 +36,8 @@ from pytest_bandwidth.domain.measured.measurement import (
     Finding,
     KernelResources,
     Measurement,
+    Rounds,
 )
-from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.findings import (
     by_line,

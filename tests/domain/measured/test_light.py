@@ -6,8 +6,7 @@ import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.explanation import EXPLAINED
-from pytest_bandwidth.domain.measured.measurement import LARGEST_FLOP_SHARE, Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import LARGEST_FLOP_SHARE, Measurement, Rounds
 from pytest_bandwidth.domain.measured.validity import faster_than_light
 from pytest_bandwidth.domain.traffic import Traffic
 

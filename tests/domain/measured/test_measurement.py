@@ -1,4 +1,4 @@
-"""Paired ratios and their interval."""
+"""Figures of samples, rounds that do not count, paired ratios and their interval."""
 
 import random
 from dataclasses import replace
@@ -7,11 +7,46 @@ import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import Comparison, Measurement, interval_of_median
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import (
+    Comparison,
+    Measurement,
+    Rounds,
+    interval_of_median,
+    rounds_held_up,
+)
 from pytest_bandwidth.domain.traffic import Traffic
 
 HOST = DeviceIdentity("cpu", "A host", None, "h")
+
+
+def test_relative_is_the_median_of_the_rounds_ratios():
+    # Both slow down together in round 2: the ratio does not see it, the median of either alone would.
+    rounds = Rounds(kernel_seconds=(2.0, 4.0, 2.2), probe_seconds=(1.0, 2.0, 1.1), probe_bytes=100)
+    measured = Measurement(None, Traffic(200, 0), HOST, "clock", rounds)
+    assert measured.relative == pytest.approx(1.0)
+    assert measured.seconds == 2.2
+    assert measured.probe_gbps == pytest.approx(100 / 1.1 / 1e9)
+
+
+QUIET = [1.00e-3, 1.02e-3, 1.01e-3, 1.04e-3]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "probe", "held_up"),
+    [
+        ([1e-3, 3e-3, 1e-3, 1e-3], QUIET, []),  # the probe saw nothing: that is the kernel's own way
+        ([1e-3, 1e-3, 2.5e-3, 1e-3], [1e-3, 3e-3, 1e-3, 1e-3], [1, 2]),  # by half of the 2 ms that the probe lost
+        ([1e-3, 1e-3, 1.9e-3, 1e-3], [1e-3, 3e-3, 1e-3, 1e-3], [1]),
+        ([1e-3] * 6, [1e-3, 3e-3, 1.5e-3, 1.24e-3, 1e-3, 1e-3], [1, 2]),  # the least loss counts, of 0.5 ms
+        (QUIET, [1e-5, 4e-5, 1e-5, 1e-5], []),  # no context's slice is as short
+        ([1e-3] * 4, [1e-3, 1.2e-3, 1e-3, 1e-3], []),  # less than the probe may differ by
+        ([3e-3] * 4, [1e-3, 3e-3, 1e-3, 1e-3], [0, 1, 2, 3]),  # in 3 ms there is most of a slice each time
+        ([1e-3] * 2, [0.0, 1e-3], []),  # a clock that cannot be
+        ([], [], []),
+    ],
+)
+def test_rounds_are_held_up_where_the_probe_lost_a_slice_of_time(kernel, probe, held_up):
+    assert rounds_held_up(kernel, probe) == held_up
 
 
 def measurement(seconds, read=100):

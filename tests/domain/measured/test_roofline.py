@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement, Rounds
 from pytest_bandwidth.domain.measured.roofline import (
     BOTTLENECK_FOUND,
     CYCLES,
@@ -20,7 +20,6 @@ from pytest_bandwidth.domain.measured.roofline import (
     with_doubled_batch,
     with_regime,
 )
-from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.judge import Judged

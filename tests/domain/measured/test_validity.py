@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
-from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement, Rounds
 from pytest_bandwidth.domain.measured.validity import (
     CALL_SECONDS,
     PROBE_CALL_SECONDS,

@@ -14,8 +14,7 @@ from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.code.stored_kernel import text_of_cubin
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.evidence.commit_pairs.process import (

@@ -6,8 +6,7 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.features.counters.dram_traffic import CountersFailed, DramTraffic
