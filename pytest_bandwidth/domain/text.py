@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 LONGEST_SHOWN = 60
 SHORT_HASH = 10
-_FULL_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+FULL_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 # Invisible, or telling lies about the text around: controls but tab and newline; format characters and line separators;
 # fillers and others that Unicode lets a font ignore (Default_Ignorable_Code_Point); surrogates; no characters.
@@ -64,7 +64,7 @@ def kind_of(value: object) -> str:
 
 def short_commit(commit: str) -> str:
     """Return the first digits of a commit's full hash, as people read it; any other name as it is."""
-    return commit[:SHORT_HASH] if _FULL_HASH.fullmatch(commit) else commit
+    return commit[:SHORT_HASH] if FULL_HASH.fullmatch(commit) else commit
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -106,13 +106,6 @@ class Collected:
         }
         return not_measured, sum(len(of_item[item]) for item in spared)
 
-    def concerns(self, entries: Iterable[str], items: Sequence[pytest.Item]) -> bool:
-        """Return whether entries are of tests that are to run, or cannot be measured though they were to be."""
-        keys = list(entries)
-        found = self.unmeasurable(keys, ())
-        ran = _of_tests(keys, {key_of(item) for item in items})
-        return bool(found.not_measured or found.gone or ran or self.left_out(keys, items)[0])
-
     def _why_unread(self, key: str) -> str | None:
         """Return why the entry's file was not collected; "" where that is nobody's fault or told; None where it was."""
         for nodeid, why in self._unread.items():
@@ -144,11 +137,13 @@ def concerns_baseline(config: pytest.Config, items: Sequence[pytest.Item]) -> bo
     from pytest_bandwidth.baseline import keys_at  # kept out of runs without a baseline
 
     try:
-        return collected.concerns(keys_at(settings.baseline), items)
+        keys = keys_at(settings.baseline)
     except BaselineError as error:
         if settings.strict and not hasattr(config, "workerinput"):
             raise usage_error(error) from None
         return False
+    found, ran = collected.unmeasurable(keys, ()), _of_tests(keys, {key_of(item) for item in items})
+    return bool(found.not_measured or found.gone or ran or collected.left_out(keys, items)[0])
 
 
 def _of_tests(keys: Iterable[str], tests: set[str]) -> list[str]:

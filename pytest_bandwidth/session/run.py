@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -22,6 +21,7 @@ import pytest
 from pytest_bandwidth import __version__
 from pytest_bandwidth.baseline.code_files import is_written_by_updates
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import FULL_HASH
 from pytest_bandwidth.domain.units import format_moment
 from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
@@ -95,7 +95,6 @@ def _check_out(config: pytest.Config) -> Revision | None:
 
 
 _COMMIT_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _PACKAGES = (
     *("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0"),
     *("torch", "triton", "numba-cuda", "nvidia-ml-py"),
@@ -132,7 +131,7 @@ def commit_of_run(root: Path, given: str | None) -> str | None:
     Where there is no repository, as in a container: given (ini bandwidth_commit), or what GitHub or GitLab say.
     """
     said = (given, *(os.environ.get(name) for name in _COMMIT_VARIABLES))
-    return current_commit(root) or next((one for one in said if one and _COMMIT.fullmatch(one)), None)
+    return current_commit(root) or next((one for one in said if one and FULL_HASH.fullmatch(one)), None)
 
 
 def uncommitted_beside(root: Path, baseline: Path | None) -> list[str] | None:

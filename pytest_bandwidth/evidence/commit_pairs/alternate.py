@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO, ClassVar, Literal
@@ -118,7 +118,8 @@ class _Turns:
         try:
             told = arrays.told(touched)
             answer = self._say({"label": self.label, ARRAYS: told, ALL: arrays.tells_all(touched)})
-            while (order := order_of(answer)) is not None:
+            while answer.startswith("{"):
+                order = Order(**json.loads(answer))
                 answer = self._say({"label": self.label, DONE: order.by(arrays, run)})
             yield self
         finally:
@@ -291,7 +292,7 @@ class Conductor:
                 if end.value and one.get(ALL) and two.get(ALL):
                     self.shared.add(one.get("label"))
                 return True
-            self._answer({side: order.text() for side, order in enumerate(both)})
+            self._answer({side: json.dumps(asdict(order)) for side, order in enumerate(both)})
             now = self._together()
             if now is None or any(ARRAYS in said for said in now):  # one broke off
                 return False
@@ -322,14 +323,10 @@ class Conductor:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Say what a process is to do with which of its arrays. places: number of the array, offset in the memory."""
+    """Say what a process is to do with which of its arrays, each by its number and its offset in the memory."""
 
     work: Work
     places: Sequence[tuple[int, int]]
-
-    def text(self) -> str:
-        """Return it as a line."""
-        return json.dumps({"work": self.work, "places": self.places})
 
     def by(self, arrays: SharedArrays, run: Call) -> list[int]:
         """Carry it out; return the numbers of the arrays that it was done with. run: the workload, once."""
@@ -338,14 +335,6 @@ class Order:
         if self.work == "same":
             return arrays.same(self.places, run)
         return arrays.exchange(number for number, _ in self.places)
-
-
-def order_of(line: str) -> Order | None:
-    """Return the order that a line gives; None for another line."""
-    if not line.startswith("{"):
-        return None
-    told = json.loads(line)
-    return Order(told["work"], told["places"])
 
 
 def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int]]) -> Orders:
