@@ -106,14 +106,11 @@ def share(text: str) -> float:
     return found
 
 
-def _three_fractions(text: str) -> tuple[float, float, float]:
-    excellent, good, fair = (fraction(part) for part in text.replace(",", " ").replace(" %", "%").split())
-    return excellent, good, fair
-
-
 # Parses the shares above which a utilization is excellent, good and fair.
 classes = fitting(
-    _three_fractions, lambda found: 1 > found[0] > found[1] > found[2] > 0, "three falling shares such as '80% 60% 35%'"
+    lambda text: tuple(map(fraction, text.replace(",", " ").replace(" %", "%").split())),
+    lambda found: len(found) == 3 and 1 > found[0] > found[1] > found[2] > 0,
+    "three falling shares such as '80% 60% 35%'",
 )
 
 

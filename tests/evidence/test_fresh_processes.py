@@ -1,14 +1,12 @@
 """The fresh processes of one suspect: which start when, and that none is left behind."""
 
 import json
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from children import gone
 from judged_kernels import asked_test
 
-from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation, Room
 
@@ -42,8 +40,8 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     invocation = Invocation((), tmp_path, as_module=True)
 
-    def begin(lock=nullcontext, confirm=2, room=None):
-        return FreshProcesses(asked_test(room or Room(8), invocation.start, lock), confirm)
+    def begin(confirm=2, room=None):
+        return FreshProcesses(asked_test(room or Room(8), invocation.start), confirm)
 
     return begin
 
@@ -92,14 +90,3 @@ def test_the_others_are_ended_where_the_first_fails(fresh):
         processes.run()
     assert len(pids()) == 2
     assert all(gone(pid) for pid in pids())
-
-
-def test_none_starts_while_somebody_else_measures(fresh):
-    @contextmanager
-    def taken():
-        raise DeviceUnavailable("taken")
-        yield
-
-    with pytest.raises(DeviceUnavailable), fresh(lock=taken) as processes:
-        processes.run()
-    assert not Path("seen").exists()

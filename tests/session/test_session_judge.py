@@ -138,13 +138,14 @@ def test_a_slow_test_without_old_code_is_measured_again(run, tmp_path):
     assert (tmp_path / "seen").read_text().split() == ["held", "held"]
 
 
-def test_a_device_that_stays_taken_confirms_nothing(run):
+def test_where_the_device_stays_taken_no_process_starts_and_nothing_is_confirmed(run, tmp_path):
     run.measurer.settings = replace(run.settings, lock_timeout=0.1)
     with DeviceLock(run.measurer.device.identity, 30.0).held():
         judged = judged_by(run, {"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0))
     decision = judged["t"].decision
     assert (decision.status, decision.rule) == (Status.UNDECIDED, Rule.NOT_RERUN)
     assert "is being measured by process" in decision.facts["why"]
+    assert not (tmp_path / "seen").exists()
 
 
 def judged_by_floor(run, *labels):

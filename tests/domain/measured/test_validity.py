@@ -84,13 +84,6 @@ def test_the_users_peak_counts_instead_of_the_devices(users, code):
     assert found.utilization == pytest.approx(1000 / users)
 
 
-def test_what_was_counted_is_not_held_to_samples():
-    counted = Measurement(
-        None, Traffic(8, 0), DeviceIdentity("traffic", "sm_90", None, "t", timed_on="nothing"), "ptx", Rounds()
-    )
-    assert validated(counted, Peak(1e12, "test")).invalid is None
-
-
 def timed(gbps, probe_gbps, probe_seconds=1e-3, **settings):
     """A host's measurement of 1 MB; its probe's other sample was hindered."""
     device = DeviceIdentity("cpu", "A host", None, "h", settings, {"processors": 8})

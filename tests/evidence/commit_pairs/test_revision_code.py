@@ -41,11 +41,6 @@ def row(measurement, nodeid="t.py::t"):
     return outcome_of(nodeid, nodeid, Judged(measurement, None, Decision(Status.UNDECIDED, "new-process")), "")
 
 
-@pytest.mark.parametrize("measurement", [TIMED, COUNTED])
-def test_the_same_code_for_the_same_bytes_is_told(measurement):
-    assert runs_same_code(measurement, row(replace(measurement, method="unmeasured")))
-
-
 @pytest.mark.parametrize(
     ("measurement", "other"),
     [
@@ -60,13 +55,14 @@ def test_the_same_code_for_the_same_bytes_is_told(measurement):
         (COUNTED, replace(COUNTED, traffic=Traffic(32, 32))),
     ],
 )
-def test_other_code_bytes_or_data_is_not(measurement, other):
+def test_the_same_code_for_the_same_bytes_is_told_and_other_code_bytes_or_data_is_not(measurement, other):
+    assert runs_same_code(measurement, row(replace(measurement, method="unmeasured")))
     assert not runs_same_code(measurement, row(other))
     assert not runs_same_code(other, row(measurement))
+    assert not runs_same_code(measurement, None)
 
 
-def test_what_was_not_told_is_not():
-    assert not runs_same_code(TIMED, None)
+def test_data_that_was_not_told_is_not_the_same():
     unknown = replace(COUNTED, detail={})
     assert not runs_same_code(unknown, row(unknown))
 

@@ -269,11 +269,6 @@ def test_a_link_with_the_name_of_a_leftover_is_not_followed(tmp_path):
     assert kept.exists()
 
 
-def test_outside_of_any_repository(tmp_path):
-    with pytest.raises(UsageError, match="needs a git repository"):
-        CheckedOut(tmp_path, "HEAD")
-
-
 @pytest.fixture
 def with_submodule(tmp_path, repo):
     """Return the repository with a submodule `sub`, which holds `deep`, in a commit `old` and one `new`."""
