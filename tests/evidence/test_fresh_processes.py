@@ -71,17 +71,13 @@ def test_who_is_needed_no_more_is_ended(fresh):
         (waiting,) = [pid for pid in pids() if Path(f"/proc/{pid}").exists()]
     assert gone(waiting)
     assert seen() == ["ready", "ready", *TURN]
-    assert not any(folder.exists() for folder in folders())
+    # Those of the requests, which also take the output.
+    assert not any(Path(file.read_text()).parent.exists() for file in Path().glob("pid-*"))
 
 
 def pids():
     """Of all that stood by."""
     return [int(file.name.partition("-")[2]) for file in Path().glob("pid-*")]
-
-
-def folders():
-    """Those of the requests, which also take the output."""
-    return [Path(file.read_text()).parent for file in Path().glob("pid-*")]
 
 
 def test_the_others_are_ended_where_the_first_fails(fresh):

@@ -57,11 +57,6 @@ GPU = DeviceIdentity("cuda", "A device", 2**34, "1", timed_on="gpu")
 LIMITS = Limits(MarkerOptions(), 0.05, 3)
 
 
-def changed(label):
-    """What is known of a kernel whose code is not the entry's."""
-    return Evidence(Measurement(label, Traffic(64, 32), GPU, "events", Rounds()), None, Entry(label), 0.05)
-
-
 class Process:
     def __init__(self, asked, sees, ended):
         self.asked, self._sees, self._ended = asked, sees, ended
@@ -100,7 +95,9 @@ class Session:
         return Process(request.old_kernels, self._sees, self.ended)
 
     def run(self):
-        known = {label: changed(label) for label in self.at_hand}
+        # Their code is not the entry's.
+        changed = {label: Measurement(label, Traffic(64, 32), GPU, "events", Rounds()) for label in self.at_hand}
+        known = {label: Evidence(one, None, Entry(label), 0.05) for label, one in changed.items()}
         return self.kernels._measure(self.at_hand, known, partial(decide, limits=LIMITS))
 
     def labels(self):

@@ -123,12 +123,9 @@ def test_others_may_measure_between_fresh_processes_and_not_during_one(run, tmp_
     assert (tmp_path / "seen").read_text().split() == ["held", "held"]
 
 
-def entry_of(runs, **fields):
-    return Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * runs, **fields)
-
-
 def test_a_slow_test_without_old_code_is_measured_again(run, tmp_path):
-    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry_of(5)}, path="b.yaml")
+    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
+    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
     run._whole_baseline = run.baseline
     decision = judged_by(run, {"t": measured(80.0, 100.0)}, a_test())["t"].decision
     assert (decision.status, decision.rule) == (Status.REGRESSED, Rule.STORED)

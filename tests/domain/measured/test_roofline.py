@@ -172,10 +172,6 @@ def test_without_a_doubled_batch_nothing_changes(beside):
 COUNTED = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
 
 
-def of_traffic(moved: Traffic, **more) -> Measurement:
-    return Measurement(None, moved, COUNTED, "ptx", Rounds(), **more)
-
-
 def counted(sectors: int, fewest: int, pattern: str) -> dict:
     return {"sectors": sectors, "coalescing": fewest / sectors, "pattern": pattern, "requests": 1}
 
@@ -218,5 +214,5 @@ OWN = Finding(BOTTLENECK_FOUND, "strided reads ask for 8.0× the bytes they need
     ],
 )
 def test_the_bottleneck_is_what_wastes_bandwidth(moved, more, said):
-    found = bottleneck_of(of_traffic(moved, **more))
+    found = bottleneck_of(Measurement(None, moved, COUNTED, "ptx", Rounds(), **more))
     assert found is None if said is None else found.startswith(said)

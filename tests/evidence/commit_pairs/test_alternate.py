@@ -132,15 +132,14 @@ def test_the_precision_is_a_share_of_the_tolerance_within_bounds():
     assert found == pytest.approx([0.0025, 0.005, 0.008, 0.01])
 
 
-def run(tmp_path, one, two, *, timeout=100.0):
-    """Run two such processes; return how they ended, what they reported, and their common rounds."""
-    program = tmp_path / "samples.py"
-    program.write_text(SAMPLES)
+def taken(folder, text, one=(), two=(), *, timeout=100.0, memory=None):
+    """Run a program as two processes in turn, each with arguments of its own; return what came of it."""
+    program = folder / "program.py"
+    program.write_text(text)
+    request = replace(REQUEST, shared_memory=memory)
     commands = [[sys.executable, str(program), *given] for given in (one, two)]
-    with Child(commands[0], tmp_path, REQUEST) as first, Child(commands[1], tmp_path, REQUEST) as second:
-        found = take_turns((first, second), processor_of(0), timeout)
-    assert not found.shared, "they have no memory in common"
-    return found.ended, found.rounds
+    with Child(commands[0], folder, request) as first, Child(commands[1], folder, request) as second:
+        return take_turns((first, second), processor_of(0), timeout, memory)
 
 
 @pytest.mark.parametrize("left", [0, 1])
@@ -153,13 +152,13 @@ def test_who_is_left_goes_on_alone(left):
 
 def test_processes_meet_in_every_round(tmp_path):
     """What the other one does not measure goes alone, and so does who is left."""
-    (one, two), rounds = run(
-        tmp_path, ['[["a", [1, 2]], ["c", [1, 1]], ["b", [4]]]'], ['[["a", [2, 4, 8]], ["b", [2]]]']
-    )
-    assert rounds == {"a": [(1, 2), (2, 4), (2, 8)], "b": [(4, 2)]}
-    assert drops(rounds) == {"a": pytest.approx(-math.log(2))}, "the median of enough rounds"
-    assert [result.rows[0]["took"] for result in (one, two)] == [{"a": 3, "c": 2, "b": 1}, {"a": 3, "b": 1}]
-    told = [result.rows[0] for result in (one, two)]
+    both = ['[["a", [1, 2]], ["c", [1, 1]], ["b", [4]]]'], ['[["a", [2, 4, 8]], ["b", [2]]]']
+    found = taken(tmp_path, SAMPLES, *both)
+    assert not found.shared, "they have no memory in common"
+    assert found.rounds == {"a": [(1, 2), (2, 4), (2, 8)], "b": [(4, 2)]}
+    assert drops(found.rounds) == {"a": pytest.approx(-math.log(2))}, "the median of enough rounds"
+    told = [result.rows[0] for result in found.ended]
+    assert [row["took"] for row in told] == [{"a": 3, "c": 2, "b": 1}, {"a": 3, "b": 1}]
     assert [row["beside"] for row in told] == [[told[1]["pid"]], [told[0]["pid"]]]
     assert {row["pid"] for row in told} <= host.remembered()
 
@@ -239,19 +238,10 @@ with open(request["report"], "w") as report:
 """
 
 
-def write(tmp_path, memory, one, two):
-    program = tmp_path / "writes.py"
-    program.write_text(WRITES)
-    commands = [[sys.executable, str(program), *given] for given in (one, two)]
-    request = replace(REQUEST, shared_memory=memory)
-    with Child(commands[0], tmp_path, request) as first, Child(commands[1], tmp_path, request) as second:
-        found = take_turns((first, second), processor_of(0), 100.0, memory)
-    return [one.rows[0]["seen"] for one in found.ended], [len(rounds) for rounds in found.rounds.values()], found.shared
-
-
 def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp_path, memory_of_arrays):
-    (one, two), rounds, shared = write(tmp_path, memory_of_arrays, ["1", "a"], ["2"])
-    assert (rounds, shared) == ([], set())
+    found = taken(tmp_path, WRITES, ["1", "a"], ["2"], memory=memory_of_arrays)
+    assert (found.rounds, found.shared) == ({}, set())
+    one, two = (ended.rows[0]["seen"] for ended in found.ended)
     assert one == [[100, 1], [100, 100], [100, 1], [1, 1], [11, 1], [21, 21]]
     assert two == [[1, 2], [2, 2], [12, 2], [100, 100], [100, 2], [2, 2], [12, 2], [22, 22]]
 
@@ -305,11 +295,7 @@ def test_who_has_sampled_rests_until_its_other_threads_do_and_no_longer_than_a_w
 
 
 def test_time_is_bounded_for_both(tmp_path):
-    program = tmp_path / "sleeps.py"
-    program.write_text("import time; time.sleep(600)")
-    command = [sys.executable, str(program)]
-    with Child(command, tmp_path, REQUEST) as first, Child(command, tmp_path, REQUEST) as second:
-        found = take_turns((first, second), None, 0.2)
+    found = taken(tmp_path, "import time; time.sleep(600)", timeout=0.2)
     assert ([one.code for one in found.ended], found.rounds) == ([None, None], {})
 
 
