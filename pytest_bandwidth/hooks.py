@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 _TYPES = {
     **dict.fromkeys(("Device", "Launch", "Probe", "Sample", "TimedDevice", "Watch"), "pytest_bandwidth.devices.base"),
     **dict.fromkeys(("Conditions", "DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
-    **dict.fromkeys(("Finding", "Measurement"), "pytest_bandwidth.domain.measured.measurement"),
-    "Rounds": "pytest_bandwidth.domain.measured.measurement",
+    **dict.fromkeys(("Finding", "Measurement", "Rounds"), "pytest_bandwidth.domain.measured.measurement"),
     "measure_timed": "pytest_bandwidth.devices.sampling",
     **dict.fromkeys(("Explanation", "Operator", "Wording"), "pytest_bandwidth.domain.measured.explanation"),
     "Watched": "pytest_bandwidth.fixture.watched",

@@ -18,10 +18,6 @@ from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.stored import prior_spread, reference_of, runs_needed, since_anchor, steadier_of_runs
 from pytest_bandwidth.outcomes.entries import merged
 
-FIVE = (1.0, 1.0, 1.0, 1.0, 1.0)
-LIMIT = log_of_drop(0.05)
-TOLERANCE = 0.05
-
 
 def test_spread_pools_the_prior_with_what_the_runs_show():
     known = reference(0.99, 1.0, 1.01)
@@ -48,8 +44,8 @@ def test_an_entry_without_the_figure_is_no_reference():
 
 
 def test_the_gate_is_the_tolerance_or_what_noise_explains():
-    known = reference(*FIVE)
-    assert known.gate(0.05, 3) == LIMIT
+    known = reference(*[1.0] * 5)
+    assert known.gate(0.05, 3) == log_of_drop(0.05)
     noise = t_quantile(0.999, known.degrees) * known.spread * math.sqrt(1 / 3 + 1 / 5)
     assert known.gate(0.001, 3) == pytest.approx(noise)
     assert known.gate(0.001, 1) > known.gate(0.001, 3)
@@ -120,7 +116,7 @@ def entry(share, at="2026-01-02T03:04:05Z", runs=5):
 
 def updated(known, fresh):
     reference = None if known is None else reference_of(known, "relative", on_host=False)
-    return merged(known, fresh, TOLERANCE, reference)
+    return merged(known, fresh, 0.05, reference)
 
 
 def test_a_creep_of_accepted_drops_is_shown_since_the_anchor():

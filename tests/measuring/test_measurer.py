@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from full_disks import file_size_limit
 from user_project import bandwidth_on
 
+from pytest_bandwidth.devices.host import installed_version
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
 from pytest_bandwidth.measuring import measurer as locking
@@ -112,7 +113,16 @@ def in_line():
     """Another process, which waits for the device that is held."""
     waiter = started()
     try:
-        wait_until_in_line()
+        (line,) = lock_folder().glob("*.line")
+        for _ in range(600):
+            try:
+                with FileLock(line).acquire(timeout=0):
+                    pass
+            except Timeout:
+                break
+            time.sleep(0.05)  # it is starting
+        else:
+            raise AssertionError("no process waits for the device")
         yield waiter
     finally:
         waiter.kill()
@@ -136,19 +146,6 @@ def test_it_is_held_and_named_until_the_outer_hold_ends_though_another_process_w
             (holder,) = lock_folder().glob("*.holder")
             assert f'"pid": {os.getpid()}' in holder.read_text()
             assert waiter.poll() is None
-
-
-def wait_until_in_line():
-    """Until another process stands in the line of the one device that is held."""
-    (line,) = lock_folder().glob("*.line")
-    for _ in range(600):
-        try:
-            with FileLock(line).acquire(timeout=0):
-                pass
-        except Timeout:
-            return
-        time.sleep(0.05)  # another process is starting
-    raise AssertionError("no process waits for the device")
 
 
 def test_a_garbled_holder_file_is_no_trouble(other_process):
@@ -350,13 +347,6 @@ def only_numpy(monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
-def installed_version(name):
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 @pytest.mark.usefixtures("only_numpy")
 def test_what_is_loaded_is_named_with_its_version():
     assert loaded_versions() == {
@@ -372,7 +362,7 @@ def test_a_library_that_does_not_tell_its_version_has_that_of_what_is_installed(
     for name in LIBRARIES:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     found = loaded_versions()
-    assert {name: found.get(name) for name in LIBRARIES} == {name: installed.get(name) for name in LIBRARIES}
+    assert {name: version for name, version in found.items() if name in LIBRARIES} == installed
     assert found["numba"] == metadata.version("numba")
 
 

@@ -30,12 +30,6 @@ def failures(project, *bodies):
     return ["\n".join(line for line in one.splitlines() if line.strip(" =_")) for one in each]
 
 
-def check_lines(expected, messages):
-    for pattern, message in zip(expected, messages, strict=True):
-        assert re.search(pattern, message), message
-        assert len(message.splitlines()) == 1, message
-
-
 # What follows `bandwidth` in line 6, or a body's lines from there, and what is said of it.
 WRONG_CALLS = [
     ("(lambda: None)", r"test_wrong\.py:6: neither reads= nor writes= is declared"),
@@ -82,7 +76,9 @@ WRONG_CALLS = [
 def test_wrong_calls(project):
     bodies = (call if call.startswith("    ") else f"    bandwidth{call}" for call, _ in WRONG_CALLS)
     messages = failures(project, *(f"    a = bandwidth.random(64)\n{body}" for body in bodies))
-    check_lines([expected for _, expected in WRONG_CALLS], messages)
+    for (_, expected), message in zip(WRONG_CALLS, messages, strict=True):
+        assert re.search(expected, message), message
+        assert len(message.splitlines()) == 1, message
 
 
 WRONG_MARKERS = [

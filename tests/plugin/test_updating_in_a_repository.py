@@ -11,7 +11,6 @@ from virtual_time import sleep
 def test_pause(bandwidth):
     bandwidth(lambda: sleep(0.001), reads=10**6)
 """
-PTX = f"code/{'0a' * 16}.ptx"
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def test_a_run_is_of_its_commit_where_that_holds_all_code(repo):
     assert updated(repo, "-o", f"bandwidth_commit={'0a' * 20}")[0] == ("0a" * 20, False)
     (repo.path / "b.yaml").unlink()
     first = committed(repo.path, "one", "test_pause.py", "pytest.ini")
-    repo.file(PTX, "an update's own")
+    repo.file(f"code/{'0a' * 16}.ptx", "an update's own")
     assert updated(repo) == ((first, False), []), "what updates wrote is no code of the tree"
     repo.file("helper.py", "")
     assert updated(repo)[0] == (first, True), "the commit has no helper.py"
