@@ -92,14 +92,14 @@ def test_sentences_are_short(page):
 
 def reason_codes():
     """What `reason_code` may be, as anchors."""
-    from pytest_bandwidth.domain.measured import rounds, validity
-    from pytest_bandwidth.domain.measured.measurement import OF_WORK
+    from pytest_bandwidth.domain.measured import validity
+    from pytest_bandwidth.domain.measured.measurement import OF_WORK, RUN_DELAY
     from pytest_bandwidth.domain.verdict import Rule, Status
     from pytest_bandwidth.features.counters import evidence as of_counters
 
     rules = {value for name, value in vars(Rule).items() if name.isupper()}
     rules |= {of_counters.RULE_DRAM, of_counters.RULE_RATIO, of_counters.RULE_UNCOUNTED}
-    invalid = {*validity.OF_OWN_SAMPLES, *validity.OF_OTHERS, rounds.RUN_DELAY, "no-samples"}
+    invalid = {*validity.OF_OWN_SAMPLES, *validity.OF_OTHERS, RUN_DELAY, "no-samples"}
     return rules | invalid | {"floor", "setting", OF_WORK.rstrip(":")} | {status.value.lower() for status in Status}
 
 
