@@ -40,8 +40,7 @@ from pytest_bandwidth.evidence.processes.start_and_end import output_of
 from pytest_bandwidth.judging.decide import decide_stored
 from pytest_bandwidth.judging.limits import MarkerOptions
 from pytest_bandwidth.judging.stored import reference_of
-from pytest_bandwidth.measuring.device_lock import DeviceLock
-from pytest_bandwidth.measuring.measurer import Measurer
+from pytest_bandwidth.measuring.measurer import DeviceLock, Measurer
 from pytest_bandwidth.measuring.progress import ConsoleProgress, Progress
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import printable

@@ -13,7 +13,7 @@ from typing import Any
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.statistics import t_quantile
-from pytest_bandwidth.domain.text import listed
+from pytest_bandwidth.domain.text import DOCUMENTATION, listed
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.causes import changed_facts

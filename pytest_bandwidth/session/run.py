@@ -29,7 +29,7 @@ from pytest_bandwidth.evidence.git import current_commit, root_in_checkout, unco
 from pytest_bandwidth.evidence.processes.child import Invocation, started_as_module
 from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interrupts
 from pytest_bandwidth.measuring.progress import write_line
-from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_error
+from pytest_bandwidth.options.options import RUNS_NOTHING, own_command, settings_of, usage_error
 from pytest_bandwidth.options.settings import ANCHOR
 
 _REVISION = pytest.StashKey[Revision]()

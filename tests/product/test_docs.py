@@ -10,7 +10,7 @@ from documented import PAGES, ROOT
 from repositories import HERE, copy_of_repository, run
 
 import pytest_bandwidth
-from pytest_bandwidth.domain.address import DOCUMENTATION
+from pytest_bandwidth.domain.text import DOCUMENTATION
 from pytest_bandwidth.reports.wording import help_link
 
 # Rules of style that a program can check, in what users read. Code is left out.

@@ -27,10 +27,9 @@ from urllib.parse import quote
 from pytest_bandwidth.baseline.locate import slug
 from pytest_bandwidth.cli.main import refuse_own_input, write_output
 from pytest_bandwidth.devices.base import TEXT_NAME
-from pytest_bandwidth.domain.address import DOCUMENTATION
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE
-from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.text import DOCUMENTATION, shown
 from pytest_bandwidth.domain.units import counted, format_moment
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.evidence.git import git, tree_of

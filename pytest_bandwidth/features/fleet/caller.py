@@ -37,8 +37,7 @@ from pytest_bandwidth.measuring.progress import watched_terminal, write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_error
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults
-from pytest_bandwidth.session.publishing.publish import publish, show
-from pytest_bandwidth.session.publishing.redaction import cleaner, redacted
+from pytest_bandwidth.session.publishing.publish import cleaner, publish, redacted, show
 from pytest_bandwidth.session.publishing.run_files import check_before_workers
 from pytest_bandwidth.session.run import describe, new_run_id
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.text import Address
 from pytest_bandwidth.features.history.place import (
     Bucket,
     Place,

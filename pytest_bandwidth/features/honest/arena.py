@@ -71,7 +71,7 @@ from pytest_bandwidth.evidence.processes.start_and_end import (
     wait_for_end,
 )
 from pytest_bandwidth.features.honest.arena_inputs import Case, read_cases
-from pytest_bandwidth.measuring.device_lock import DeviceLock
+from pytest_bandwidth.measuring.measurer import DeviceLock
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 from pytest_bandwidth.reports.text_safe import aligned, printable_sentence
 from pytest_bandwidth.storage.atomic import FileForm, refuse_foreign

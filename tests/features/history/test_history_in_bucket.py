@@ -12,6 +12,7 @@ import pytest
 from histories import appended, runs_in
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import Address
 from pytest_bandwidth.features.history import place as place_module
 from pytest_bandwidth.features.history import writing
 from pytest_bandwidth.features.history.place import Bucket

@@ -13,6 +13,7 @@ import numpy as np
 from pytest_bandwidth.devices.host import available_bytes
 from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
+from pytest_bandwidth.domain.interpreter import clock
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
