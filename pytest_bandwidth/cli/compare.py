@@ -175,7 +175,17 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     if not 1 <= count < len(loaded):
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
     reference, fresh = _rows_of(loaded[:count]), _rows_of(loaded[count:])
-    compared = sorted(_compared(reference, fresh, loaded[-1][1], tolerance), key=_by_attention)
+    found = _compared(reference, fresh, loaded[-1][1], tolerance)
+    statuses = list(Status)
+    compared = sorted(
+        found,
+        key=lambda one: (
+            statuses.index(one.decision.status),
+            -(one.decision.numbers.drop or 0.0),
+            natural(one.key),
+            one.key,
+        ),
+    )
     missing = [key for key in reference if key not in fresh]
     unjudged = (Rule.NO_ENTRY, Rule.NOTHING_VALID)
     if options.fail_on and all(c.decision.rule in unjudged for c in compared):
@@ -304,10 +314,6 @@ def _code_between(then: Sequence[Outcome], now: Sequence[Outcome]) -> Code | Non
     if all(one.is_same(before[0], by=by) for one in (*before[1:], *after)):
         return "same"
     return "changed" if after[-1].standing(before[-1], by=by) == "changed" else None
-
-
-def _by_attention(one: Compared) -> tuple[object, ...]:
-    return list(Status).index(one.decision.status), -(one.decision.numbers.drop or 0.0), natural(one.key), one.key
 
 
 def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str], count: int) -> list[dict[str, str]]:

@@ -81,7 +81,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
+    by_text = {text: parsed("--drop", text, parse_fraction) for text in options.drop or ("3%", "5%", "10%")}
+    for text in (text for text, drop in by_text.items() if not 0 < drop <= 0.5):
+        raise UsageError(f"--drop {text}: expected more than 0 % and at most 50 %")
+    drops = tuple(dict.fromkeys(by_text.values()))
     if not LEAST_RUNS <= options.runs <= 1000:
         raise UsageError(f"--runs {options.runs}: expected {LEAST_RUNS} to 1000 processes")
     if not 1 <= options.mib <= 65_536:
@@ -93,7 +96,12 @@ def run(options: argparse.Namespace) -> int:
     if not isinstance(device, TimedDevice):
         raise UsageError(f"--device {options.device}: it measures no time; expected auto, cuda, cuda:N or cpu")
     identity = device.identity
-    asked = {"device": identity.option, "mib": options.mib, "drops": drops, "busy_processors": busy}
+    asked = {
+        "device": identity.option,
+        "mib": options.mib,
+        "drops": drops,
+        "busy_processors": busy,
+    }
     seen = measure(identity, options.runs, asked, LEAST_RUNS)
     found = tables(seen, identity.on_host)
     if not options.json:
@@ -104,13 +112,6 @@ def run(options: argparse.Namespace) -> int:
     rows = {figure: [asdict(row) for row in of_figure] for figure, of_figure in found.items()}
     print_json({"device": identity.name, "runs": runs, "left_out": left_out, "rates": rows})
     return 0
-
-
-def _drop(text: str) -> float:
-    value: float = parsed("--drop", text, parse_fraction)
-    if not 0 < value <= 0.5:
-        raise UsageError(f"--drop {text}: expected more than 0 % and at most 50 %")
-    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,8 +151,10 @@ class FreshProcesses(StartedAhead):
             for key, one in known.items():
                 figures = seen.get(one.measurement.label)
                 if figures is not None:
-                    # What its kernel was counted to touch, only this process knows.
-                    known[key] = replace(one, fresh=(*one.fresh, figures.with_sol_by(one.figures or figures)))
+                    if (here := one.figures) is not None and here.sol is not None:
+                        # What its kernel was counted to touch, only this process knows.
+                        figures = replace(figures, sol=here.sol * figures.gbps / here.gbps)
+                    known[key] = replace(one, fresh=(*one.fresh, figures))
                 elif len(self.rows) >= self._confirm:
                     why = f"{len(one.fresh)} new processes measured it, and validly; {self._confirm} have to"
                     known[key] = one.without(Ask.PROCESSES, why)

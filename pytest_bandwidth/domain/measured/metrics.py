@@ -7,7 +7,7 @@ the figure where they share little.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -36,10 +36,6 @@ class Metrics:
 
     def of(self, figure: Metric) -> float | None:
         return self.relative if figure == "relative" else self.gbps
-
-    def with_sol_by(self, other: Metrics) -> Metrics:
-        """Return them with a share of the least time that another process knows of the same work."""
-        return self if other.sol is None else replace(self, sol=other.sol * self.gbps / other.gbps)
 
     @property
     def share_told(self) -> bool:

@@ -68,10 +68,6 @@ def _dram(name: str) -> Value:
     return lambda _, row: mapping(row.detail, "dram").get(name)
 
 
-def _moment(run: Document, _: Outcome) -> str:
-    return began(run["environment"]).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _sectors(_: Document, row: Outcome) -> int | None:
     names = ("load_sectors", "store_sectors", "atomic_sectors")
     found = [row.counts[name] for name in names if name in row.counts]
@@ -84,7 +80,12 @@ def _code(_: Document, row: Outcome) -> str | None:
 
 COLUMNS = (
     Column("run_id", "VARCHAR", "the run; sorts by time", lambda run, _: run_id_of(run)),
-    Column("started_at", "TIMESTAMP", "when the run started, UTC", _moment),
+    Column(
+        "started_at",
+        "TIMESTAMP",
+        "when the run started, UTC",
+        lambda run, _: began(run["environment"]).strftime("%Y-%m-%d %H:%M:%S"),
+    ),
     Column("commit", "VARCHAR", "the tests' commit, its full hash", _told("commit")),
     Column("uncommitted", "BOOLEAN", "whether what ran may be other than it holds", _told("uncommitted_changes")),
     Column("host", "VARCHAR", "the machine's name", _told("host")),

@@ -615,7 +615,13 @@ class WorkWatch(Watch):
         """Run the work on other values of an input, and on a copy of it at another address: the result is the same."""
         watched, run_with = self._watched, self._watched.run_with
         floating = (one for one in self._inputs if one.view.is_floating and one.view.is_writable)
-        one = next((one for one in floating if not self._overlaps_others(one)), None)
+        # Copies of two inputs that share memory would share none.
+        alone = (
+            one
+            for one in floating
+            if not any(other is not one and overlap(one.view.own, other.view.own) for other in self._inputs)
+        )
+        one = next(alone, None)
         if one is None or self._raises or self._held or state.finding is not None or workload.setup is not None:
             return
         if is_ordered(one.view):  # it may have to stay so
@@ -641,17 +647,17 @@ class WorkWatch(Watch):
             with _halves_swapped(one.view):
                 here = self._returned(_Place(), watched.run(workload))
                 expected = [view.array for view in self._results(here)]
-                close = _both_of(self._reference)
+                # Both may be right: sums may be added up in another order.
+                limits = self._reference or Reference(None)
+                close = Reference(
+                    None, rtol=max(1e-3, 2 * (limits.rtol or 0.0)), atol=max(1e-5, 2 * (limits.atol or 0.0))
+                )
                 if len(results) != len(expected) or compared(close, results, expected, self._device) is None:
                     return
             told = "on arrays at other addresses it gives another result: it works on those of an earlier call"
             state.refute("moved-inputs", told)
         except (WorkloadFailed, MemoryError, OutOfMemory):
             return  # it takes no such values, or there is no room for a copy
-
-    def _overlaps_others(self, one: _Input) -> bool:
-        """Return whether an input shares memory with another one: copies of both would not."""
-        return any(other is not one and overlap(one.view.own, other.view.own) for other in self._inputs)
 
 
 @contextmanager
@@ -663,9 +669,3 @@ def _halves_swapped(view: View) -> Iterator[None]:
         yield
     finally:
         swap_halves(parts)
-
-
-def _both_of(reference: Reference | None) -> Reference:
-    """Return how far two results may differ that are both right: sums may be added up in another order."""
-    rtol, atol = (None, None) if reference is None else (reference.rtol, reference.atol)
-    return Reference(None, rtol=max(1e-3, 2 * (rtol or 0.0)), atol=max(1e-5, 2 * (atol or 0.0)))

@@ -144,21 +144,17 @@ class HappensBefore:
         """Return where the state of the batch's blocks with any of these lanes is kept."""
         blocks = self._geometry.blocks
         if not self._count or self._known[self._count - 1] < blocks[0]:
-            self._make_room(len(blocks))
+            if more := max(0, self._count + len(blocks) - len(self._known)):
+                more = max(more, len(self._known))  # doubled, so that each block is copied twice at most
+                self._known = np.concatenate((self._known, np.zeros(more, np.int64)))
+                self._published = np.concatenate((self._published, np.full(more, NEVER, np.int64)))
+                self._received = np.concatenate((self._received, np.full(more, -1, np.int64)))
+                self._fenced = np.concatenate((self._fenced, np.zeros(more, np.bool_)))
             self._known[self._count : self._count + len(blocks)] = blocks
             self._count += len(blocks)
         slots = np.arange(self._count - len(blocks), self._count)
         rows = lanes.any(axis=1)
         return slots if len(rows) == 1 and rows[0] else slots[spread(rows, (self._geometry.rows,))]
-
-    def _make_room(self, blocks: int) -> None:
-        more = max(0, self._count + blocks - len(self._known))
-        if more:
-            more = max(more, len(self._known))  # doubled, so that each block is copied twice at most
-            self._known = np.concatenate((self._known, np.zeros(more, np.int64)))
-            self._published = np.concatenate((self._published, np.full(more, NEVER, np.int64)))
-            self._received = np.concatenate((self._received, np.full(more, -1, np.int64)))
-            self._fenced = np.concatenate((self._fenced, np.zeros(more, np.bool_)))
 
 
 class _Threads:
