@@ -1,6 +1,6 @@
-"""Read hardware counters of DRAM through the profiler that the user installed: its command line and its CSV.
+"""Read hardware counters of DRAM with the profiler that the user installed: by its command line and its CSV.
 
-Plugged in here: the options, what counts and profiles a judged test, and the columns.
+The hooks here add the options and the columns, and count and profile judged tests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def pytest_bandwidth_options() -> type:
 
 @hookimpl
 def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> None:
-    """Refuse a profiler that was asked for by name and cannot count, and a folder that takes no reports."""
+    """Raise UsageError for a profiler that was named but cannot count, and for a folder that is not writable."""
     from pytest_bandwidth.features.counters.evidence import check_options
 
     check_options(config, identity)
@@ -49,7 +49,7 @@ def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> N
 
 @hookimpl
 def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dict[str, Judged]) -> None:
-    """Count what DRAM moves for each measurement, judge by that, and profile what is REGRESSED."""
+    """Count the bytes that DRAM moves for each measurement, judge by them, and profile REGRESSED measurements."""
     from pytest_bandwidth.features.counters.evidence import count_and_profile
 
     count_and_profile(config, test, judged)
@@ -57,7 +57,7 @@ def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dic
 
 @hookimpl
 def pytest_bandwidth_columns() -> list[Column]:
-    """Add the figures and facts of a result that it brings."""
+    """Add the columns for what the profiler counted."""
     from pytest_bandwidth.features.counters.dram_traffic import COLUMNS
 
     return list(COLUMNS)

@@ -1,4 +1,4 @@
-"""Count what DRAM moves for a measurement: its test runs once more, in a fresh process under the user's profiler."""
+"""Count DRAM bytes of a measurement: its test runs once more, in a fresh process under the user's profiler."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from pytest_bandwidth.features.counters.profilers import (
 )
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
-# A profiler that hangs, or is refused, would be so in every test.
+# A profiler that hangs or is refused would fail in every test.
 MOST_FAILURES_IN_A_ROW = 2
-# So many characters of the reason are repeated where no more is tried.
+# So many characters of the last reason are shown after the last try.
 SHORT_REASON = 80
 UNFINISHED = "the workload did not come to its end under {}"
 UNREACHED = (
@@ -42,7 +42,7 @@ UNREACHED = (
     "nothing is timed there, so let what it measures depend on no figures"
 )
 BY_HAND = "run its test by hand, in a process of its own"
-# Steps that the child notes: the workload begins; it has come to its end.
+# Steps that the child notes: the workload begins; the workload has ended.
 REACHED, COUNTED = "reached", "counted"
 
 Found = TypeVar("Found")
@@ -50,9 +50,9 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class CountRequest(ChildRequest):
-    """Ask a child to run the workload of a label so that the profiler which started it can count what that moves.
+    """Ask a child to run the workload with a label under the profiler that started the child.
 
-    old_kernel: the code that is counted in its place; None: its own.
+    old_kernel: the code to count in place of the workload's own; None = its own.
     """
 
     label: str | None = None
@@ -78,7 +78,7 @@ class CountRequest(ChildRequest):
 
 
 class _Tries:
-    """Try a profiler until it failed so many times in a row."""
+    """Use a profiler until it has failed MOST_FAILURES_IN_A_ROW times."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -86,13 +86,13 @@ class _Tries:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Try once more. Raises CountersFailed, with the reason of the last failure in short, where that is over."""
+        """Allow one try. Raises CountersFailed, with the last failure's reason in short, after too many failures."""
         if self._failures >= MOST_FAILURES_IN_A_ROW:
             why = textwrap.shorten(self._last, SHORT_REASON, placeholder=" …")
             raise CountersFailed(f"not tried any more: {self._failures} tries in a row failed, the last time: {why}")
         try:
             yield
-        except (NoKernelCounted, CountUnfinished):  # the profiler did its work: the next test is another
+        except (NoKernelCounted, CountUnfinished):  # the profiler works: the next test may succeed
             self._failures = 0
             raise
         except CountersFailed as error:
@@ -104,8 +104,8 @@ class _Tries:
 class Counters:
     """Count by one profiler on one device.
 
-    asked: ``auto``, ``ncu`` or ``rocprofv3``, or ``off``, where a regression may be profiled still; identity: the
-    device's. Each program is looked for once, for that may take long.
+    asked: ``auto``, ``ncu`` or ``rocprofv3``; or ``off``, when only regressions are profiled. identity: the device's.
+    Each program is looked up only once, which may take long.
     """
 
     def __init__(self, asked: str, identity: DeviceIdentity) -> None:
@@ -121,13 +121,13 @@ class Counters:
         return _or_why_not(lambda: reporter_of(self._identity))
 
     def check(self) -> Profiler:
-        """Return what counts. Raises CountersFailed, one line, for what can be told before anything runs."""
+        """Return the profiler. Raises CountersFailed, one line, for problems that are found before any test runs."""
         if isinstance(self._profiler, CountersFailed):
             raise self._profiler
         return self._profiler
 
     def count(self, test: JudgedTest, request: CountRequest) -> DramTraffic:
-        """Return what DRAM moved for the request's measurement. Whatever ends this call, no process is left.
+        """Return the bytes that DRAM moved for the request's measurement. No process is left, even after an error.
 
         Raises CountersFailed.
         """
@@ -137,7 +137,7 @@ class Counters:
             result = _ended(profiler.name, profiler.command(folder, test.invocation.command()), test, request)
             if result.code is None:
                 raise CountersFailed(_too_long(profiler.name, test))
-            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_said(result.tail)})"
+            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_line(result.tail)})"
             lacks = _lacks(profiler.name, result, ", so that kernels may be missing")
             try:
                 found = profiler.traffic(folder)
@@ -150,7 +150,7 @@ class Counters:
             return found
 
     def profile(self, test: JudgedTest, request: CountRequest, report: Path) -> str | None:
-        """Profile the request's measurement into a report's file; return what it may lack, None where nothing.
+        """Profile the request's measurement into a report file; return why it may lack kernels, None if it is complete.
 
         Raises CountersFailed where there is no report.
         """
@@ -175,7 +175,7 @@ class Counters:
                 check_report_log(log)
             except NoKernelCounted as error:
                 raise error if lacks is None else CountUnfinished(lacks) from None
-            last = _last_said(result.tail)
+            last = _last_line(result.tail)
             raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
 
 
@@ -187,7 +187,7 @@ def _or_why_not(find: Callable[[], Found]) -> Found | CountersFailed:
 
 
 def _ended(name: str, command: Sequence[str], test: JudgedTest, request: CountRequest) -> ChildResult:
-    """Run a child under the profiler of that name. Raises CountersFailed where that does not start."""
+    """Run a child under the profiler called `name`. Raises CountersFailed if the profiler does not start."""
     try:
         with Child(command, test.invocation.folder, request, direct=False) as child:
             return child.finish(test.test.fresh_seconds)
@@ -196,7 +196,7 @@ def _ended(name: str, command: Sequence[str], test: JudgedTest, request: CountRe
 
 
 def _lacks(name: str, result: ChildResult, so: str = "") -> str | None:
-    """Say how far the workload did not come under the profiler of that name; None where it came to its end."""
+    """Return a message if the workload did not start, or did not end, under the profiler; None if it ended."""
     if COUNTED in result.steps:
         return None
     return f"{UNFINISHED.format(name)}{so}: {BY_HAND}" if REACHED in result.steps else UNREACHED.format(name)
@@ -206,7 +206,7 @@ def _too_long(name: str, test: JudgedTest) -> str:
     return f"the test under {name} did not end in {test.test.fresh_seconds:.0f} s"
 
 
-def _last_said(tail: Sequence[str]) -> str:
-    """Return the line in which pytest names what failed; the last one where none does."""
+def _last_line(tail: Sequence[str]) -> str:
+    """Return pytest's summary line of the failed test, else the last line."""
     named = [line for line in tail if line.startswith(("FAILED ", "ERROR "))]
     return shown((named or list(tail) or ["nothing"])[-1].strip(), 200)

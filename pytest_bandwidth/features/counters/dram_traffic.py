@@ -1,4 +1,4 @@
-"""Hold what hardware counters saw a workload move between DRAM and the last cache, with cold caches; and show it."""
+"""Hold and show the bytes that a workload moved between DRAM and the last cache, by hardware counters, caches cold."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pytest_bandwidth.reports.text_safe import one_line
 
 KERNELS_LISTED = 20
 _VERBS = ("read", "written")
-# In a measurement's `detail`.
+# The key in a measurement's `detail`.
 DRAM = "dram"
-# Findings of these codes tell that DRAM moved other bytes than were declared; more than it may, where the test fails
-# for another reason already; why none were counted.
+# Codes of findings: DRAM moved other bytes than declared; it moved too many, in a test that fails for another reason;
+# why no bytes were counted.
 DIFFERS, RISEN, UNCOUNTED = "dram-differs", "dram-risen", "dram-uncounted"
-# A finding of this code tells why there is no report of a profiler, or none of all kernels.
+# Code of the finding why there is no profiler report, or why it may lack kernels.
 UNPROFILED = "unprofiled"
 
 
 class CountersFailed(BandwidthError):
-    """Raised where hardware counters cannot be read, for a reason that is no fault of the test."""
+    """Raised where hardware counters cannot be read, for a reason outside the test."""
 
 
 class NoKernelCounted(CountersFailed):
-    """Raised where the profiler counts, and the workload launched no kernel that it saw."""
+    """Raised where the profiler works, but recorded no kernel of the workload."""
 
 
 class CountUnfinished(CountersFailed):
-    """Raised where the profiler counts, and the workload crashed or failed before its end: some kernels are missing."""
+    """Raised where the profiler works, but the workload crashed or failed before its end: kernels may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelDram:
-    """Hold one kernel of a workload: the bytes that DRAM moved for it."""
+    """Hold the bytes that DRAM moved for one kernel of a workload."""
 
     name: str
     bytes_read: int
@@ -48,9 +48,9 @@ class KernelDram:
 class DramTraffic:
     """Hold the bytes that DRAM moved for all kernels of one run of a workload.
 
-    counted_by: the profiler. kernels: those that it listed, the first `KERNELS_LISTED`; kernel_count: of them all.
-    seconds: what the profiler says they took, one by one; l2_sectors_read, l2_sectors_written: of 32 bytes, asked of
-    the L2 cache. Each None where it was not counted.
+    counted_by: the profiler. kernels: the first `KERNELS_LISTED` of them; kernel_count: the number of all kernels.
+    seconds: the sum of the kernels' times by the profiler. l2_sectors_read, l2_sectors_written: requests to the L2
+    cache, in sectors of 32 bytes. The last three are None where they were not counted.
     """
 
     bytes_read: int
@@ -67,12 +67,12 @@ class DramTraffic:
         return self.bytes_read + self.bytes_written
 
     def ratio_to(self, declared_bytes: int) -> float | None:
-        """Return the bytes moved ÷ declared; None where none were declared."""
+        """Return the bytes moved ÷ declared; None for no declared bytes."""
         return self.bytes_moved / declared_bytes if declared_bytes else None
 
 
 def detail_of(measurement: Measurement, moved: DramTraffic) -> Measurement:
-    """Return the measurement with what DRAM moved for it, and how that compares with what was declared."""
+    """Return the measurement with its DRAM traffic, and the ratio of that to the declared bytes."""
     seconds = measurement.seconds
     gbps = moved.bytes_moved / seconds / 1e9 if seconds else None
     ratio = moved.ratio_to(measurement.bytes_moved)
@@ -117,7 +117,7 @@ def _in_short(outcome: Outcome) -> str | None:
 
 
 def _in_full(outcome: Outcome) -> str | None:
-    """Write what DRAM moved, and L2's sectors where they were counted.
+    """Format the DRAM traffic, and the L2 sectors where they were counted.
 
     ``read 268 MB, wrote 134 MB: 1.00× of the declared, 1850 GB/s, L2 sectors 8,388,608 read, 4,194,304 written (1
     kernel, ncu)``
@@ -126,18 +126,18 @@ def _in_full(outcome: Outcome) -> str | None:
     if found is None:
         return None
     ratio, gbps = number(dram, "ratio"), number(dram, "gbps")
-    told = [f"{ratio:.2f}× of the declared"] if ratio is not None else []
-    told += [format_gbps(gbps)] if gbps is not None else []
+    figures = [f"{ratio:.2f}× of the declared"] if ratio is not None else []
+    figures += [format_gbps(gbps)] if gbps is not None else []
     sectors = [(number(dram, f"l2_sectors_{verb}"), verb) for verb in _VERBS]
     l2 = ", ".join(f"{count:,.0f} {verb}" for count, verb in sectors if count is not None)
-    told += [f"L2 sectors {l2}"] if l2 else []
+    figures += [f"L2 sectors {l2}"] if l2 else []
     kernels = counted(int(number(dram, "kernel_count") or 0), "kernel")
     moved = f"read {format_bytes(found[0])}, wrote {format_bytes(found[1])}"
-    return f"{moved}: {', '.join(told)} ({kernels}, {text(dram, 'counted_by')})"
+    return f"{moved}: {', '.join(figures)} ({kernels}, {text(dram, 'counted_by')})"
 
 
 def _kernels(outcome: Outcome) -> SmallTable | None:
-    """List several kernels, each with its bytes."""
+    """List the kernels with their bytes, if there are several."""
     found = mappings(mapping(outcome.detail, DRAM), "kernels")[:KERNELS_LISTED]
     rows = [
         (one_line(text(kernel, "name"), 60), *(format_bytes(number(kernel, f"bytes_{verb}") or 0) for verb in _VERBS))

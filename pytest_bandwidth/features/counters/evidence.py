@@ -1,6 +1,6 @@
 """Add hardware counters to the evidence of judged tests, judge by them, and profile regressions.
 
-Counts hardly differ from run to run, however busy the machine is: they find what time cannot.
+Counts hardly differ from run to run, even on a busy machine: they find changes that timing cannot.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from pytest_bandwidth.options.options import options_of, places_of
 from pytest_bandwidth.session.publishing.run_files import check_writable
 
 _COUNTERS = pytest.StashKey[Counters]()
-# The rules by which it decides: against the baseline's counts, and against the marker's limit.
+# Names of the rules: above the baseline's counts, above the marker's limit, no counts for that limit.
 RULE_DRAM, RULE_RATIO, RULE_UNCOUNTED = "dram", "max_dram_ratio", "max_dram_ratio-uncounted"
-# By so much may DRAM move other bytes than were declared before it is said.
+# A smaller relative difference between DRAM bytes and declared bytes is not reported.
 TOLERANCE = 0.02
 # Written data may stay in the cache after a run. Fewer counted runs do not show how much that varies.
 ENOUGH_COUNTS = 3
-# Read bytes that are as many as the written ones, to within this, are those that stores read first.
+# If the extra bytes read equal the bytes written to within this, they are lines that stores read first.
 ALLOCATES_WITHIN = 0.1
 
 
 def check_options(config: pytest.Config, identity: DeviceIdentity) -> None:
-    """Raise UsageError where a profiler was asked for by name and cannot count, or reports cannot be written."""
+    """Raise UsageError for a profiler that was named but cannot count, and for a folder that is not writable."""
     options = options_of(config, CountersOptions)
     if options.profile is not None:
         check_writable(places_of(config)["profile"], config.invocation_params.dir / options.profile, a_file=False)
@@ -65,10 +65,10 @@ def check_options(config: pytest.Config, identity: DeviceIdentity) -> None:
 
 
 def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str, Judged]) -> None:
-    """Replace what was judged by the same with counters, and with a report on what is REGRESSED."""
+    """Add counts to each judged measurement, and a profiler report to each that is REGRESSED."""
     options = options_of(config, CountersOptions)
     asked, reports, most = options.counters, options.profile, test.test.marker.max_dram_ratio
-    # On a GPU alone, unless a profiler was asked for by name.
+    # Only on a GPU, unless a profiler was named.
     is_counted = asked != "off" and (asked != "auto" or test.identity.on_gpu)
     for key, one in judged.items():
         if is_counted:
@@ -85,7 +85,7 @@ def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str,
         test.tell("profiles the regression")
         request = test.request(CountRequest, label=one.measurement.label)
         try:
-            # Where the outputs were checked, wherever a test has gone meanwhile.
+            # In the folder that was checked at start, even if a test has changed the current folder.
             at = test.invocation.folder / report
             lacks = _counters(config, test.identity).profile(test, request, at)
         except CountersFailed as error:
@@ -102,7 +102,7 @@ def _counters(config: pytest.Config, identity: DeviceIdentity) -> Counters:
 
 
 def _counted(judged: Judged, test: JudgedTest, counters: Counters) -> Judged:
-    """Count the measurement once its verdict is known, and judge by that as well."""
+    """Count the DRAM traffic of a judged measurement, and judge by it as well."""
     label, most = judged.measurement.label, test.test.marker.max_dram_ratio
 
     def count(old_kernel: OldKernel | None = None) -> DramTraffic:
@@ -113,12 +113,12 @@ def _counted(judged: Judged, test: JudgedTest, counters: Counters) -> Judged:
         first = count()
     except CountersFailed as error:
         return judged_without_counts(judged, error, most if test.is_judged else None)
-    if not test.is_judged:  # who started this process judges
+    if not test.is_judged:  # the parent process judges
         return replace(judged, measurement=detail_of(judged.measurement, first))
     old, entry = None, judged.entry
     if entry is not None and judged.decision.status not in (Status.SAVED, Status.MISMATCH):
         try:
-            # Where the entry has other code than the measurement, and no counts.
+            # Only where the entry has no counts, and other code than the measurement.
             known = any(run.dram_read is not None for run in entry.runs)
             kernel = None if known else test.old_kernel(judged.measurement, entry)
             if kernel is not None and not is_same_but_for_target(kernel.old, kernel.new):
@@ -129,40 +129,40 @@ def _counted(judged: Judged, test: JudgedTest, counters: Counters) -> Judged:
 
 
 def file_name(key: str, serial: str) -> str:
-    """Return a name for a file about a measurement on one device, of several that may measure it at once.
+    """Return a file name for a measurement on one device; several devices may measure the same at once.
 
-    It holds what tells the measurement apart, in letters and digits, and a hash of all of it and of the device.
+    It has the test's name and parameters in letters and digits, and a hash of the whole key and of the device.
     """
     digest = hashlib.sha256(f"{serial}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', key.rpartition('::')[2]).strip('-')[:80]}-{digest}"
 
 
-# ---- judging by what DRAM moved: against what was declared, and against the baseline's counts ------------------------
+# ---- comparing DRAM traffic with the declared bytes, and with the baseline's counts ----------------------------------
 
 
 def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) -> Finding | None:
-    """Return the finding that DRAM moved other bytes than were declared; None where it did not.
+    """Return the finding that DRAM moved other bytes than declared; None where it did not.
 
-    cache_bytes: of the last cache. What it holds, unwritten, at the beginning and the end is no difference.
+    cache_bytes: of the last cache. So many bytes may be unwritten at the beginning or the end; they are tolerated.
     """
     read, written = moved.bytes_read - declared.bytes_read, moved.bytes_written - declared.bytes_written
-    said = []
+    differences = []
     if abs(read) > TOLERANCE * (declared.bytes_read or declared.bytes_moved):
         allocated = declared.bytes_written
         why = "; reuse that the cache does not hold, or undeclared reads"
         if allocated and abs(read - allocated) <= ALLOCATES_WITHIN * allocated:
             why = "; stores that read their lines first would read as much"
-        said.append(_difference(read, "read", why))
+        differences.append(_difference(read, "read", why))
     if abs(written) > TOLERANCE * (declared.bytes_written or declared.bytes_moved) + cache_bytes:
-        said.append(_difference(written, "written", "; partial lines, or undeclared writes"))
-    if not said:
+        differences.append(_difference(written, "written", "; partial lines, or undeclared writes"))
+    if not differences:
         return None
     ratio = moved.ratio_to(declared.bytes_moved)
     times = "" if ratio is None else f" ({ratio:.2f}×)"
     return Finding(
         DIFFERS,
         f"declared {format_bytes(declared.bytes_moved)}, DRAM moved {format_bytes(moved.bytes_moved)}{times}: "
-        + ", ".join(said),
+        + ", ".join(differences),
         NOTE,
     )
 
@@ -174,11 +174,11 @@ def judged_by_counts(
     count_again: Callable[[], DramTraffic],
     old: DramTraffic | None = None,
 ) -> Judged:
-    """Return the judgement with the counts, REGRESSED where the same ones rose in two counts.
+    """Return the judgement with the counts; REGRESSED where two counts are both too high.
 
-    max_ratio: the marker's. old: what DRAM moves for the entry's code here, where that was counted in place of what
-    the entry's runs hold. Verdicts that fail already stay, and the rise is a finding; an entry that is being written
-    is held to max_ratio alone.
+    max_ratio: the marker's limit. old: the DRAM traffic of the entry's code on this device, if that was counted; it
+    replaces the counts of the entry's runs. A verdict that fails already stays, with the rise as a finding. For an
+    entry that is being written only max_ratio applies.
     """
     found, measurement = first, judged.measurement
     why = _too_much((first,), judged, max_ratio, old)
@@ -186,11 +186,11 @@ def judged_by_counts(
         try:
             counts = sorted((first, count_again()), key=lambda counted: counted.bytes_moved)
         except CountersFailed as error:
-            told = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})", NOTE)
-            measurement, why = measurement.with_finding(told), None
+            finding = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})", NOTE)
+            measurement, why = measurement.with_finding(finding), None
         else:
             why = _too_much(counts, judged, max_ratio, old)
-            # What is shown explains the verdict.
+            # Show the count that explains the verdict.
             shown = [one for one in counts if why is not None or _too_much((one,), judged, max_ratio, old) is None]
             found = (*shown, *counts)[0]
     measurement = detail_of(measurement, found)
@@ -219,14 +219,14 @@ def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: floa
 
 
 def noted(judged: Judged, code: str, text: str) -> Judged:
-    """Return the judgement with one more finding, which changes no verdict."""
+    """Return the judgement with one more finding; the verdict stays."""
     return replace(judged, measurement=judged.measurement.with_finding(Finding(code, text, NOTE)))
 
 
 def _too_much(
     counts: Sequence[DramTraffic], judged: Judged, max_ratio: float | None, old: DramTraffic | None
 ) -> tuple[str, str] | None:
-    """Return code and reason where DRAM moved more than marker or baseline allow, in each count; else None."""
+    """Return rule and reason where each count is above the limit of the marker or the baseline; else None."""
     moved, declared = min(counts, key=lambda counted: counted.bytes_moved), judged.measurement.bytes_moved
     ratio = moved.ratio_to(declared)
     if max_ratio is not None and ratio is not None and ratio > max_ratio:

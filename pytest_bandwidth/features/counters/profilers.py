@@ -1,6 +1,6 @@
-"""Find the profiler that the user installed, say beforehand what would fail, write its command line, read its output.
+"""Find the profiler that the user installed, check it beforehand, make its command line, read its output.
 
-Nothing of a vendor's is bundled or linked.
+No vendor's software is bundled or linked.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pytest_bandwidth.features.counters.dram_traffic import CountersFailed, Dram
 
 NCU, ROCPROFV3 = "ncu", "rocprofv3"
 REPORT_SUFFIX = ".ncu-rep"
-# Where the toolkits install them, which is not always on PATH.
-_BESIDE_PATH = {NCU: "/usr/local/cuda/bin", ROCPROFV3: "/opt/rocm/bin"}
-# The first whose --nvtx-include and CSV pages are as today's.
+# The folders where the toolkits install them, which are not always on PATH.
+_TOOLKIT_FOLDERS = {NCU: "/usr/local/cuda/bin", ROCPROFV3: "/opt/rocm/bin"}
+# The first version whose --nvtx-include and CSV pages are like today's.
 OLDEST_NCU = (2021, 1)
 VERSION_SECONDS = 60.0
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
@@ -34,16 +34,16 @@ _NO_MIG = ("unsupported", "disabled", "none", "")
 
 @dataclass(frozen=True, slots=True)
 class Ncu:
-    """Count by Nsight Compute. executable: the user's own; metrics: the chip's."""
+    """Count with Nsight Compute. executable: the user's own; metrics: of the chip."""
 
     executable: str
     metrics: tables.Metrics
     name: str = NCU
 
     def command(self, folder: Path, program: Sequence[str]) -> list[str]:
-        """Count the kernels inside of the range alone; neither clocks nor caches are touched."""
-        told = ("--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(self.metrics.names))
-        return [self.executable, *told, *_in_range(folder / "ncu.csv"), *program]
+        """Return the command that counts only the kernels in the range; clocks and caches stay as they are."""
+        options = ("--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(self.metrics.names))
+        return [self.executable, *options, *_in_range(folder / "ncu.csv"), *program]
 
     def traffic(self, folder: Path) -> DramTraffic:
         """Return the sums over the range's kernels. Raises CountersFailed."""
@@ -52,9 +52,9 @@ class Ncu:
 
 
 def _in_range(log: Path) -> tuple[str, ...]:
-    """Return the options by which ncu looks at the range alone, in whatever process. log: for what it says.
+    """Return the options by which ncu profiles only the range, in any process. log: the file for its output.
 
-    By default ncu flushes caches and fixes clocks: the fixture's own cold caches hold, and the user's clocks.
+    By default ncu flushes caches and fixes clocks. Here the fixture flushes caches, and the clocks are the user's.
     """
     return (
         *("--log-file", str(log), "--target-processes", "all"),
@@ -65,7 +65,7 @@ def _in_range(log: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Rocprofv3:
-    """Count by ROCm's rocprofv3. It knows no ranges that it would filter by: all kernels are counted."""
+    """Count with ROCm's rocprofv3. It cannot filter by ranges: all kernels are counted."""
 
     executable: str
     name: str = ROCPROFV3
@@ -96,9 +96,9 @@ Profiler = Ncu | Rocprofv3
 def profiler_of(asked: str, identity: DeviceIdentity) -> Profiler:
     """Return the profiler for a GPU: the one asked for (``ncu``, ``rocprofv3``), or the vendor's with ``auto``.
 
-    Raises CountersFailed, one line with the remedy, for what can be told before anything runs: no GPU, another
-    vendor's profiler, none installed, too old a one, counters that the driver keeps from users, a MIG slice, a chip
-    without counters of DRAM.
+    Raises CountersFailed, one line with the remedy, for problems that are found before any test runs: no GPU, another
+    vendor's profiler, a profiler that is not installed or too old, counters that the driver keeps from users, a MIG
+    slice, a chip without counters of DRAM.
     """
     if not identity.on_gpu:
         raise CountersFailed(f"counters are of a GPU's memory, this run measures on {identity.name}")
@@ -117,16 +117,16 @@ def profiler_of(asked: str, identity: DeviceIdentity) -> Profiler:
 
 
 def report_command(ncu: str, report: Path, log: Path, program: Sequence[str]) -> list[str]:
-    """Return what writes a report of all that ncu, as `reporter_of` found it, can say; log: for what it says meanwhile.
+    """Return the command that writes a full report. ncu: the path from `reporter_of`; log: the file for its output.
 
-    ncu adds the ending ``.ncu-rep`` to a name that has none.
+    ncu appends ``.ncu-rep`` to a name without that ending.
     """
-    told = ("--set", "full", "--force-overwrite", "-o", str(report.with_suffix("")))
-    return [ncu, *told, *_in_range(log), *program]
+    options = ("--set", "full", "--force-overwrite", "-o", str(report.with_suffix("")))
+    return [ncu, *options, *_in_range(log), *program]
 
 
 def check_report_log(log: Path) -> None:
-    """Raise CountersFailed, one line with the remedy, for an error that ncu noted or for no kernel."""
+    """Raise CountersFailed, one line with the remedy, for an error of ncu in its log or for no kernel."""
     lines = _text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)").splitlines()
     tables.refuse_errors(lines)
     tables.refuse_no_kernel(lines)
@@ -135,7 +135,7 @@ def check_report_log(log: Path) -> None:
 def reporter_of(identity: DeviceIdentity) -> str:
     """Return the path of the user's own ncu. Raises CountersFailed, one line with the remedy, as `profiler_of` does.
 
-    A chip without counters of DRAM, and a MIG slice, have reports all the same.
+    ncu can write reports even for a chip without counters of DRAM, and for a MIG slice.
     """
     if not identity.on_gpu:
         raise CountersFailed(f"ncu profiles GPUs, this run measures on {identity.name}")
@@ -145,15 +145,15 @@ def reporter_of(identity: DeviceIdentity) -> str:
 
 
 def _found(name: str, remedy: str) -> str:
-    """Return the path of the user's profiler. Raises CountersFailed where there is none."""
-    path = shutil.which(name) or shutil.which(name, path=_BESIDE_PATH[name])
+    """Return the path of the user's profiler. Raises CountersFailed where it is not installed."""
+    path = shutil.which(name) or shutil.which(name, path=_TOOLKIT_FOLDERS[name])
     if path is None:
-        raise CountersFailed(f"no {name} on PATH, nor in {_BESIDE_PATH[name]}: {remedy}")
+        raise CountersFailed(f"no {name} on PATH, nor in {_TOOLKIT_FOLDERS[name]}: {remedy}")
     return path
 
 
 def why_not_permitted(driver_parameters: str, own_status: str) -> str | None:
-    """Return why the driver will refuse its counters, with the remedy; None where it will not, or does not say."""
+    """Return why the driver will refuse its counters, with the remedy; None where it allows them or that is unknown."""
     if not re.search(r"^RmProfilingAdminOnly: *1\b", driver_parameters, re.MULTILINE):
         return None
     effective = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", own_status, re.MULTILINE)
@@ -166,7 +166,7 @@ def why_not_permitted(driver_parameters: str, own_status: str) -> str | None:
 
 
 def _permitted_ncu() -> str:
-    """Return the path of an ncu that may count, and is new enough. Raises CountersFailed."""
+    """Return the path of an ncu that is new enough and allowed to count. Raises CountersFailed."""
     refusal = why_not_permitted(_read(DRIVER_PARAMETERS), _read(_OWN_STATUS))
     if refusal is not None:
         raise CountersFailed(refusal)
@@ -191,7 +191,7 @@ def _permitted_ncu() -> str:
 
 
 def _read(path: Path) -> str:
-    """Return a file's text; none where it is not there, or not ours to read."""
+    """Return a file's text; "" where the file is missing or not readable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -199,7 +199,7 @@ def _read(path: Path) -> str:
 
 
 def _text(path: Path, missing: str) -> str:
-    """Return a profiler's output. Raises CountersFailed where there is none, or it has no end."""
+    """Return a profiler's output, up to a limit. Raises CountersFailed where it cannot be read."""
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             return file.read(tables.MOST_CHARACTERS + 1)

@@ -1,7 +1,7 @@
-"""Parse what profilers write of counters, defensively: tables of one width, numbers with their units, all bounded.
+"""Parse the profilers' tables of counters defensively: rows of one width, numbers with units, and limits on all.
 
-ncu writes with ``--csv --page raw`` a row for each kernel; around the table, and in it, stand lines of its own, which
-begin with ``==``. rocprofv3 writes a row for each dispatch and counter, in whatever columns its release has.
+ncu with ``--csv --page raw`` writes a row for each kernel; its messages, which begin with ``==``, are around the table
+and inside it. rocprofv3 writes a row for each dispatch and counter; its columns depend on the release.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ MOST_CHARACTERS = 64 * 2**20
 MOST_ROWS = 200_000
 MOST_CELLS = 2_000
 LARGEST = 2.0**62
-# With separators of thousands or without; ncu has no others whatever the locale.
+# With thousands separators or without. ncu writes commas in every locale.
 _NUMBER = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,20})(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?")
 _FEWER = "measure fewer kernels at once"
 
 
 class TableFault(CountersFailed):
-    """Raised for what no table of a profiler holds; `table_of` says whose table it is, and what to do.
+    """Raised for a fault in a profiler's table; `table_of` adds the profiler's name and the remedy.
 
-    remedy: that of this fault; "" where another release of the profiler may have a table that can be read.
+    remedy: "" where another release of the profiler may write a table that can be parsed.
     """
 
     def __init__(self, found: str, remedy: str = "") -> None:
@@ -45,9 +45,9 @@ class TableFault(CountersFailed):
 
 @contextmanager
 def table_of(program: str, text: str, product: str) -> Iterator[None]:
-    """Name the program in what is wrong with its table, with the remedy. product: what it is installed with.
+    """Add the program's name and the remedy to a TableFault. product: the software that the program is part of.
 
-    Raises CountersFailed for it, and for a text that is too long.
+    Raises CountersFailed in its place, and for a text that is too long.
     """
     try:
         if len(text) > MOST_CHARACTERS:
@@ -59,7 +59,7 @@ def table_of(program: str, text: str, product: str) -> Iterator[None]:
 
 
 def rows_of(lines: Iterable[str]) -> list[list[str]]:
-    """Return the cells of every line that is not blank. Raises TableFault for what is no CSV, or too much."""
+    """Return the cells of every line that is not blank. Raises TableFault for text that is no CSV or too long."""
     rows: list[list[str]] = []
     try:
         for row in csv.reader(lines, strict=True):
@@ -73,7 +73,7 @@ def rows_of(lines: Iterable[str]) -> list[list[str]]:
 
 
 def checked_width(row: Sequence[str], header: Sequence[str]) -> None:
-    """Raise TableFault unless a row has the header's columns."""
+    """Raise TableFault unless a row has as many cells as the header."""
     if len(row) != len(header):
         raise TableFault(
             f"found a row of {len(row)} cells ({shown(','.join(row))}), expected the header's {len(header)}"
@@ -81,7 +81,7 @@ def checked_width(row: Sequence[str], header: Sequence[str]) -> None:
 
 
 def positions(header: Sequence[str], names: Iterable[str]) -> dict[str, int]:
-    """Return where each column stands. Raises TableFault where one is missing or there twice."""
+    """Return the index of each column. Raises TableFault where a column is missing or repeated."""
     found: dict[str, int] = {}
     for name in names:
         if header.count(name) != 1:
@@ -92,7 +92,7 @@ def positions(header: Sequence[str], names: Iterable[str]) -> dict[str, int]:
 
 
 def number_of(text: str, what: str) -> float:
-    """Return a number that is not negative. Raises TableFault for anything else; what: names it there."""
+    """Return a number that is not negative. Raises TableFault for anything else. what: its name in the message."""
     stripped = text.strip()
     value = float(stripped.replace(",", "")) if _NUMBER.fullmatch(stripped) else math.nan
     if not 0 <= value <= LARGEST:
@@ -102,20 +102,20 @@ def number_of(text: str, what: str) -> float:
 
 # ---- ncu's -----------------------------------------------------------------------------------------------------------
 
-# Which chip has which names, and that all of a chip's are counted in one pass, CUPTI's host library tells without a GPU
+# The names of each chip, and that ncu counts them in one pass, are checked by CUPTI's host library without a GPU
 # (tests/features/counters/test_metric_names.py).
 TIME = "gpu__time_duration.sum"
 L2_READ, L2_WRITTEN = "lts__t_sectors_op_read.sum", "lts__t_sectors_op_write.sum"
-# Volta is the first that Nsight Compute's metrics of these names know.
+# Volta is the first architecture with these metrics in Nsight Compute.
 FIRST_CAPABILITY = (7, 0)
-# Chips with memory of the host's: GV11B, GA10B, GB10B (of two numbers), GB20B. None of them counts DRAM.
+# Chips that use the host's memory: GV11B, GA10B, GB10B (two numbers), GB20B. They have no counters of DRAM.
 WITHOUT_DRAM = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
-# Blackwell's GB20x, which rejects the names of all chips before it.
+# Blackwell's GB20x, which rejects the names of all earlier chips.
 NAMES_WITH_OP_FROM = (12, 0)
-# GV100 would take two passes with them.
+# GV100 would need two passes with the L2 metrics.
 WITHOUT_L2 = frozenset({(7, 0)})
 NOT_AVAILABLE = ("n/a", "(n/a)", "nan", "")
-# What ncu says where the application itself ended with an error: a test that asserts on figures, which it has not here.
+# ncu's message where the application failed: a test that asserts on figures fails, since nothing is timed under ncu.
 _OF_APPLICATION = re.compile(r"==ERROR== The application returned an error code")
 _CRASHED = "The application crashed"
 _NO_KERNEL = (
@@ -127,7 +127,7 @@ _BYTES = {f"{prefix}byte": float(size) for prefix, size in _LARGE.items()}
 _SECTORS = {f"{prefix}sector": float(size) for prefix, size in _LARGE.items()}
 _SECONDS = {"second": 1.0, "msecond": 1e-3, "usecond": 1e-6, "nsecond": 1e-9, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SECONDS |= {"ns": 1e-9}
-# What ncu says, and the remedy.
+# Parts of ncu's messages, each with its remedy.
 _REMEDIES = (
     (
         "ERR_NVGPUCTRPERM",
@@ -142,13 +142,13 @@ _REMEDIES = (
     ("not supported on", "ncu cannot profile on this GPU: install a newer Nsight Compute, or --bandwidth-counters=off"),
 )
 
-# A kernel's name, and text and unit of each metric that was asked for.
+# A kernel's name, and the text and unit of each requested metric.
 _Kernel = tuple[str, Mapping[str, tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Hold the metrics' names for one chip. l2: of sectors read and written; none where they would take a pass more."""
+    """Hold the metrics' names for one chip. l2: sectors read and written; empty where they would need another pass."""
 
     read: str
     written: str
@@ -180,10 +180,10 @@ def metrics_of(capability: str) -> Metrics:
 
 
 def ncu_traffic(text: str, metrics: Metrics) -> DramTraffic:
-    """Return what all kernels in the output moved.
+    """Return the DRAM traffic of all kernels in the output.
 
-    Raises CountersFailed, one line with the remedy: ncu's own error, no kernel, a value that is missing or no number,
-    an unknown unit, no table.
+    Raises CountersFailed, one line with the remedy, for ncu's own error, no kernel, a value that is missing or no
+    number, an unknown unit, or no table.
     """
     with table_of("ncu", text, "Nsight Compute"):
         lines = text.splitlines()
@@ -197,34 +197,34 @@ def ncu_traffic(text: str, metrics: Metrics) -> DramTraffic:
         ]
         sums: list[float | None] = []
         for name, units in {TIME: _SECONDS, **dict.fromkeys(metrics.l2, _SECTORS)}.items():
-            # Of what only explains the bytes there is no sum where a kernel lacks it.
+            # These figures only explain the bytes: if a kernel lacks one, there is no sum of it.
             lacks = any(of.get(name, ("", ""))[0].strip().lower() in NOT_AVAILABLE for _, of in kernels)
             sums.append(None if lacks else sum(_value(kernel, name, units) for kernel in kernels))
         return summed(moved, "ncu", *sums)
 
 
 def refuse_errors(lines: Sequence[str]) -> None:
-    """Raise CountersFailed for an error that ncu reports: some kernels may be missing then, whatever else it wrote."""
-    said = [line for line in lines if line.startswith("==ERROR==") and not _OF_APPLICATION.match(line)]
+    """Raise CountersFailed for an error that ncu reports, since kernels may be missing from its table then."""
+    errors = [line for line in lines if line.startswith("==ERROR==") and not _OF_APPLICATION.match(line)]
     for sign, remedy in _REMEDIES:
-        if any(sign in line for line in said):
+        if any(sign in line for line in errors):
             raise CountersFailed(f"ncu counted nothing: {remedy}")
-    if any(_CRASHED in line for line in said):
+    if any(_CRASHED in line for line in errors):
         raise CountUnfinished(
             "the test crashed under ncu, so that kernels may be missing: run it by hand, in a process of its own"
         )
-    if said:
-        raise CountersFailed(f"ncu counted nothing, and says {shown(said[0].removeprefix('==ERROR==').strip(), 200)}")
+    if errors:
+        raise CountersFailed(f"ncu counted nothing, and says {shown(errors[0].removeprefix('==ERROR==').strip(), 200)}")
 
 
 def refuse_no_kernel(lines: Sequence[str]) -> None:
-    """Raise NoKernelCounted where ncu says that the range had none."""
+    """Raise NoKernelCounted where ncu reports that the range had no kernel."""
     if any("No kernels were profiled" in line for line in lines):
         raise NoKernelCounted(_NO_KERNEL)
 
 
 def _kernels(lines: Sequence[str], metrics: Metrics) -> list[_Kernel]:
-    """Return the table's rows: below the header stands one of units."""
+    """Return the kernels of the table: the row below its header has the units."""
     kept = [line for line in lines if not line.startswith("==")]
     start = next((at for at, line in enumerate(kept) if line.lstrip().startswith('"ID"')), None)
     if start is None:
@@ -280,10 +280,10 @@ class _Dispatch:
 
 
 def rocprofv3_traffic(text: str, between: str) -> DramTraffic:
-    """Return what the kernels moved that were dispatched between the last two of the kernel called `between`.
+    """Return the DRAM traffic of the kernels between the last two dispatches of the kernel called `between`.
 
-    Raises CountersFailed, one line: no table, no such two, no kernel between them, a counter that is missing or no
-    number.
+    Raises CountersFailed, one line, for no table, fewer than two such dispatches, no kernel between them, or a counter
+    that is missing or no number.
     """
     with table_of("rocprofv3", text, "ROCm's rocprofiler-sdk"):
         rows = rows_of(text.splitlines())
@@ -292,7 +292,7 @@ def rocprofv3_traffic(text: str, between: str) -> DramTraffic:
                 "rocprofv3 wrote an empty file: this ROCm may not know its counters FETCH_SIZE, WRITE_SIZE"
             )
         dispatches = _dispatches(rows[0], rows[1:])
-    # A name stands with its parameters, or with the ending of its descriptor.
+    # A name may be followed by its parameters, or by the ending of its descriptor.
     ends = [
         number
         for number, one in dispatches.items()

@@ -1,4 +1,4 @@
-"""Explain a call of PyTorch or JAX: what its operators move, beside the least that a fused kernel would."""
+"""Explain a call of PyTorch or JAX: the bytes that its operators move, and the least that a fused kernel would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Add up what the operators in a call read and write: PyTorch's as they run, JAX's as its jaxpr lists them."""
+"""Add up the bytes that the operators of a call read and write: PyTorch's as they run, JAX's from its jaxpr."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pytest_bandwidth.frameworks.base import Extent, distinct_bytes
 
 # ---- PyTorch's operators ---------------------------------------------------------------------------------------------
 
-# Make an array and write nothing to it.
+# Operators that make an array without writing to it.
 _ALLOCATE = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
-# Write their first argument whole, and do not read it.
+# Operators that write all of their first argument without reading it.
 _OVERWRITE = frozenset({"copy_", "fill_", "zero_"})
-# Compute nothing, though PyTorch tags some of them as computing a number from each.
+# Operators that compute nothing, though PyTorch tags some of them as pointwise.
 _COPY = frozenset({*_OVERWRITE, "clone", "_to_copy", "full", "full_like", "zeros_like", "ones_like", "cat", "stack"})
 
 
 def explained_torch(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Explanation:
-    """Run the call once and return what its operators move; each is taken to read and write its arrays whole.
+    """Run the call once and return the bytes of its operators; each is taken to read and write all of its arrays.
 
-    Raises UsageError where no operator of PyTorch ran, and for tensors that have no memory or record gradients. What is
-    made on the way is kept until the end. What `torch.compile` made runs uncompiled here: its operators are not to be
-    seen.
+    Raises UsageError where no operator of PyTorch ran, and for tensors that have no memory or record gradients. Tensors
+    that the call makes are kept until its end. Functions of `torch.compile` run uncompiled here: the operators of
+    compiled code are invisible.
     """
     record = _Record()
 
@@ -47,7 +47,7 @@ def explained_torch(function: Callable[..., Any], args: Sequence[Any], keywords:
     if not record.operators:
         raise UsageError("explain: no operator of PyTorch ran in the call")
     found = record.explanation(value)
-    # What torch.compile returned, a function or a module, has this.
+    # Functions and modules that torch.compile returned have this attribute.
     if not hasattr(function, "get_compiler_config"):
         return found
     wording = Wording("PyTorch", "operator", " where nothing compiles them")
@@ -57,13 +57,13 @@ def explained_torch(function: Callable[..., Any], args: Sequence[Any], keywords:
 class _Record:
     def __init__(self) -> None:
         self.operators: list[Operator] = []
-        self._alive: list[Any] = []  # else a later array could lie where an earlier one did
+        self._alive: list[Any] = []  # else a later array could get the address of an earlier one
         self._made: dict[int, list[Extent]] = {}
         self._from_outside: list[Extent] = []
         self._written_outside: list[Extent] = []
 
     def add(self, function: Any, args: Sequence[Any], keywords: dict[str, Any], value: object) -> None:
-        """Note one operator that ran."""
+        """Record one operator that ran."""
         name = function._schema.name.rpartition("::")[2]
         self._alive.append(value)
         if function.is_view or name in _ALLOCATE:
@@ -88,7 +88,7 @@ class _Record:
         self.operators.append(Operator(name, reads + writes, reads, writes, flop))
 
     def explanation(self, result: object) -> Explanation:
-        """Return all of it. result: what the call returned."""
+        """Return the explanation of all operators. result: the call's return value."""
         arrays = _tensors(result)
         returned = {_storage(one) for one in arrays}
         written = [_extent(one) for one in arrays if _storage(one) in self._made]
@@ -103,9 +103,9 @@ class _Record:
 
 
 def _flop(function: Any, name: str, args: Any, keywords: Any, value: object) -> int | None:
-    """Return what PyTorch's flop counter says of a product, convolution or attention; else as its tags tell.
+    """Return the FLOP of an operator: by PyTorch's flop counter for a product, convolution or attention, else by tags.
 
-    One FLOP for each number that a pointwise operator writes or a reduction reads; None where nothing tells.
+    By tags: one for each number that a pointwise operator writes or a reduction reads; None for other operators.
     """
     if name in _COPY:
         return 0
@@ -133,9 +133,9 @@ def _storage(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-# ---- JAX's equations, beside its compiler's count --------------------------------------------------------------------
+# ---- JAX's equations, and its compiler's count -----------------------------------------------------------------------
 
-# Equations that stand for the jaxpr inside them; others that have one, such as loops, are one operator.
+# Equations that are replaced by those of the jaxpr inside; others with a jaxpr, such as loops, are one operator.
 _CALLS = frozenset(
     {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 )
@@ -144,7 +144,7 @@ _COMPILED = frozenset({"jit", "pjit"})
 
 @dataclass(eq=False, slots=True)
 class _Array:
-    """Hold an array of the traced call. made: whether an equation makes it."""
+    """Hold the size of an array of the traced call. made: whether an equation makes it."""
 
     nbytes: int
     made: bool = False
@@ -158,9 +158,9 @@ class _Tally:
 
 
 def explained_jax(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Explanation:
-    """Trace the call and return what its equations move, each by itself; nothing of it runs but its Python.
+    """Trace the call and return the bytes of each equation by itself; only the call's Python code runs.
 
-    Raises UsageError where it cannot be traced, or no equation is in it.
+    Raises UsageError where JAX cannot trace the call, or where it has no equation.
     """
     jax = sys.modules["jax"]
     leaves, tree = jax.tree_util.tree_flatten((tuple(args), dict(keywords)))
@@ -196,7 +196,7 @@ def explained_jax(function: Callable[..., Any], args: Sequence[Any], keywords: M
 
 
 def _add(jaxpr: Any, known: dict[Any, _Array | None], tally: _Tally) -> None:
-    """Add a jaxpr's equations. known: its variables' arrays; grows by what its equations make."""
+    """Add a jaxpr's equations. known: its variables' arrays; those that equations make are added."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in _CALLS and _add_inside(equation, known, tally):
             continue
@@ -214,7 +214,7 @@ def _add(jaxpr: Any, known: dict[Any, _Array | None], tally: _Tally) -> None:
 
 
 def _add_inside(equation: Any, known: dict[Any, _Array | None], tally: _Tally) -> bool:
-    """Add the equations of the jaxpr that one stands for; return False where it is an operator itself."""
+    """Add the equations of the jaxpr inside an equation; return False where that equation is an operator itself."""
     names = ("jaxpr", "call_jaxpr", "fun_jaxpr")
     inner = next((found for name in names if (found := equation.params.get(name)) is not None), None)
     if inner is None:
@@ -222,7 +222,7 @@ def _add_inside(equation: Any, known: dict[Any, _Array | None], tally: _Tally) -
     jaxpr, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
     if len(jaxpr.invars) != len(equation.invars):
         return False
-    # A frame of its own, since the same jaxpr may be called more than once.
+    # A separate frame, since the same jaxpr may be called more than once.
     frame: dict[Any, _Array | None] = {}
     for variable, value in zip(jaxpr.constvars, consts, strict=True):
         frame[variable] = _Array(int(getattr(value, "nbytes", 0)))
@@ -247,7 +247,7 @@ def _array_of(variable: Any, *, made: bool = False) -> _Array | None:
 
 
 def _equation_flop(equation: Any) -> int | None:
-    """Return the FLOP that XLA counts of one equation, an exponential or the like as one; None where it tells none."""
+    """Return the FLOP that XLA counts for one equation, an exponential or the like as one; None without a count."""
     jax = sys.modules["jax"]
     places = [place for place, variable in enumerate(equation.invars) if not hasattr(variable, "val")]
     written = [getattr(variable, "val", None) for variable in equation.invars]
@@ -259,22 +259,22 @@ def _equation_flop(equation: Any) -> int | None:
         return equation.primitive.bind(*given, **equation.params)
 
     shapes = [jax.ShapeDtypeStruct(equation.invars[p].aval.shape, equation.invars[p].aval.dtype) for p in places]
-    with suppress(Exception):  # whatever a primitive raises where it is bound by itself: its FLOP are not known then
+    with suppress(Exception):  # a primitive that is bound alone may raise anything: its FLOP are unknown then
         cost = _cost(jax.jit(alone).lower(*shapes).cost_analysis())
         return None if cost is None else int(cost.get("flops", 0)) + int(cost.get("transcendentals", 0))
     return None
 
 
 def _compiled_bytes(jax: Any, function: Callable[..., Any], arrays: Sequence[Any]) -> int | None:
-    """Return the bytes that XLA says its program for the call accesses; None where it does not tell."""
+    """Return the bytes that the compiled call accesses by XLA's cost analysis; None without a figure."""
     try:
         cost = _cost(jax.jit(function).lower(*arrays).compile().cost_analysis())
     except (NotImplementedError, RuntimeError, jax.errors.JAXTypeError):  # a backend without cost analysis: no figure
         return None
-    told = None if cost is None else cost.get("bytes accessed")
-    return None if told is None else int(told)
+    accessed = None if cost is None else cost.get("bytes accessed")
+    return None if accessed is None else int(accessed)
 
 
 def _cost(analysis: Any) -> Mapping[str, float] | None:
-    """Return the analysis of the first program: JAX has returned a list of mappings, and one mapping."""
+    """Return the analysis of the first program: JAX returns a list of mappings or one mapping, by release."""
     return next(iter(analysis if isinstance(analysis, (list, tuple)) else filter(None, [analysis])), None)

@@ -1,6 +1,6 @@
-"""Show that the measured work was done: on these inputs, each time, and inside the timed span.
+"""Check that the measured work is done: on the given inputs, in each sample, and inside the timed span.
 
-Plugged in here: the option, and who looks on at measurements.
+The hooks here add the option and the command, and watch measurements.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pytest_bandwidth.domain.device import DeviceIdentity
     from pytest_bandwidth.hooks import Watch, Watched
 
-# As they were before any test was loaded: what tests replace to freeze the time; what the plugin measures by; what is
-# called around each sample, in whose place something could compute there, untimed.
+# Functions as they were before any test was loaded: those that tests replace to freeze the time; the plugin's clock;
+# those that are called around each sample, whose replacement could compute there, untimed.
 FUNCTIONS_AT_START = [
-    (said, owner, name, getattr(owner, name))
-    for said, owner, names in (
+    (label, owner, name, getattr(owner, name))
+    for label, owner, names in (
         ("time", time, ("perf_counter", "perf_counter_ns", "monotonic", "time")),
         ("the plugin's clock", clock, [name for name in vars(Clock) if name[0] != "_"]),
         ("gc", gc, ("disable", "enable", "isenabled")),
@@ -49,7 +49,7 @@ def pytest_bandwidth_options() -> type:
 
 @hookimpl
 def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> None:
-    """Keep the package's constants as they are before any test may change them."""
+    """Record the package's constants before any test can change them."""
     del config, identity
     package = __name__.partition(".")[0]
     for module_name, module in list(sys.modules.items()):
@@ -60,7 +60,7 @@ def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> N
 
 @hookimpl
 def pytest_bandwidth_watch(config: pytest.Config, watched: Watched) -> Watch | None:
-    """Look on at a measurement whose test asks for it, by `check=`, its marker or the option."""
+    """Watch a measurement if its test asks for it: by `check=`, by its marker or by the option."""
     from pytest_bandwidth.options.options import options_of
 
     marked = watched.marker.honest

@@ -85,19 +85,19 @@ LOCK_SECONDS = 600.0
 # Labels of measurements: the candidate by itself, then both in the same rounds.
 ALONE, REFERENCE, CANDIDATE = "alone", "reference", "candidate"
 FAILED, SKIPPED, SLOWED = "failed", "not-run", "reference-slowed"
-# Of those that say that something is wrong, these say that a result is; of the last no result can be believed.
+# Codes for wrong results, among all codes for something wrong; and the code after which no result is reliable.
 OF_RESULTS, TAMPERED = ("wrong-result", "unwritten", "out-of-bounds"), "tampered"
-# The roles of the parameters whose arrays messages of a test call so.
+# A test's messages number arrays by these words: the roles of the parameters that each word means.
 _ROLES_OF = {"reads": ("in", "inout"), "writes": ("out", "inout"), "array": ("in", "out", "inout")}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-# If even the reference's fastest sample is slower than this, the candidate or a busy machine slows it. The time cannot
-# show which: there is no accusation, and no speed-up, which would be wrong.
+# If even the reference's fastest sample is slower than this factor, the candidate or a busy machine slows it. The time
+# does not show which, so there is a note without a verdict, and no speed-up, which would be wrong.
 SLOWED_FACTOR = 2.0
 MOST_OUTPUT_BYTES = 16 * 2**20
 MOST_REPORT_BYTES = 256 * 2**20
 _POLL_SECONDS = 0.1
 _LAST_BYTES = 4096
-# What would load plugins, or options, of the user's own tests.
+# Variables that would load plugins or options of the user's own tests.
 _OF_PYTEST = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 
 Report = dict[str, Any]
@@ -106,10 +106,10 @@ CRASHED, TIMED_OUT, FLOODED = "crashed", "timed-out", "flooded"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold the result of one candidate in one case. correct, honest: None if the run could not show it.
+    """Hold the result of one candidate in one case. correct, honest: None if unknown.
 
-    speed_up: how many times as fast as the reference, with its interval. None where the candidate is not fine, or the
-    reference was slowed.
+    speed_up: how many times as fast as the reference, with its interval. None where the candidate is not correct and
+    honest, or the reference was slowed.
     sol: the share of the least possible time, or of the peak bandwidth.
     """
 
@@ -189,7 +189,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def document_of(reference: str, device: DeviceIdentity, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the document: candidates with their whole result, and a row for each case of each."""
+    """Return the document: the overall result of each candidate, and a row for each of its cases."""
     return {
         "reference": reference,
         "device": {"kind": device.kind, "name": device.name},
@@ -200,7 +200,7 @@ def document_of(reference: str, device: DeviceIdentity, rows: Sequence[Row]) -> 
 
 
 def _candidates(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the whole result of each candidate."""
+    """Return the overall result of each candidate."""
     found = []
     for name in dict.fromkeys(row.candidate for row in rows):
         own = [row for row in rows if row.candidate == name]
@@ -237,17 +237,17 @@ def lines_of(reference: str, device: DeviceIdentity, rows: Sequence[Row]) -> lis
         f"{row.candidate} {row.case}: {one.code} ({one.level}): {one.text}" for row in rows for one in row.findings
     ]
     for whole in _candidates(rows):
-        said = "correct and honest" if whole["correct"] and whole["honest"] else "not correct and honest"
+        verdict = "correct and honest" if whole["correct"] and whole["honest"] else "not correct and honest"
         speed_up = whole["speed_up"]
-        found.append(f"{whole['candidate']}: {said}{'' if speed_up is None else f', {speed_up:.3g}× as fast'}")
+        found.append(f"{whole['candidate']}: {verdict}{'' if speed_up is None else f', {speed_up:.3g}× as fast'}")
     return [about, *table, *map(printable_sentence, found)]
 
 
-# ---- running the sides, each in a process of its own, and judging what they report -----------------------------------
+# ---- running the sides, each in a process of its own, and judging their reports --------------------------------------
 
 
 def side_of(spec: str) -> dict[str, str]:
-    """Return file and name of ``FILE::NAME``. Raises UsageError where there is no such file."""
+    """Return file and name of ``FILE::NAME``. Raises UsageError if the file does not exist."""
     file, _, name = spec.partition("::")
     if not Path(file).is_file():
         raise UsageError(f"found no file {file}, expected FILE.py, FILE.py::FUNCTION or FILE.cu::KERNEL")
@@ -256,7 +256,7 @@ def side_of(spec: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Arena:
-    """Hold what is compared, and by which limits.
+    """Hold the reference, the candidates and the limits of a comparison.
 
     cases: None where the reference's file yields them. options: of the runs, by name; None where not given.
     """
@@ -281,8 +281,8 @@ class Arena:
         return device.identity
 
     def rows(self) -> list[Row]:
-        """Run everything. Raises UsageError where the reference fails."""
-        # Sealed, so that no candidate changes what the next one has to compute.
+        """Run the reference and all candidates. Raises UsageError where the reference fails."""
+        # The data are sealed, so that no candidate can change the inputs and results for the next one.
         with open(os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b") as data:
             try:
                 known = self._reference(data)
@@ -296,7 +296,7 @@ class Arena:
         ended = self._run("test_reference", None, cases, data)
         *known, last = ended.reports or [{}]
         rows = {row["label"]: row for row in last.get("rows", ())}
-        alone = [(one, rows.get(str(number))) for number, one in enumerate(known)]  # labelled so by the test
+        alone = [(one, rows.get(str(number))) for number, one in enumerate(known)]  # the test's labels
         dishonest = (
             f"{one['case']['name']}: {_named(row['reason'], one['case'], 'reads', 'writes')}"
             for one, row in alone
@@ -310,7 +310,7 @@ class Arena:
         return [{**one, "alone": row} for one, row in alone]
 
     def _candidate(self, name: str, known: Sequence[Report], data: BinaryIO) -> Iterator[Row]:
-        """Yield a row for each case. After a process that ended too early another one goes on with the next case."""
+        """Yield a row for each case. If a process ends too early, a new one continues with the next case."""
         left = list(known)
         while left:
             ended = self._run("test_candidate", name, left, data)
@@ -347,7 +347,7 @@ class Arena:
 
 
 def judged(name: str, known: Report, report: Report) -> Row:
-    """Return a candidate's row of a case. known: what the reference's process reported of the case."""
+    """Return a candidate's row of a case. known: the report of the reference's process on that case."""
     case = known["case"]["name"]
     rows = {row["label"]: row for row in report.get("rows", ())}
     reference, own = rows.get(REFERENCE), [rows[label] for label in (ALONE, CANDIDATE) if label in rows]
@@ -355,12 +355,12 @@ def judged(name: str, known: Report, report: Report) -> Row:
     for row in own:
         code = row["reason_code"].removeprefix(OF_WORK)
         if row["status"] == Status.MISMATCH:
-            # Of so little work, or such a declaration, the reference cannot be told by its time, either.
+            # A note, if the reference fails the same check: its work is too small, or the declaration is wrong.
             is_size = code in OF_OWN_SAMPLES and reference is not None and reference["reason_code"] == code
             findings.setdefault(code, Finding(code, row["reason"], NOTE if is_size else WRONG))
         elif not row["is_valid"]:
             findings.setdefault(code, Finding(code, row["reason"], NOTE))
-        for one in row["findings"]:  # besides what its verdict says
+        for one in row["findings"]:  # findings in addition to the verdict
             if one["code"].startswith(OF_WORK):
                 code = one["code"].removeprefix(OF_WORK)
                 findings.setdefault(code, Finding(code, one["text"], WRONG))
@@ -370,7 +370,7 @@ def judged(name: str, known: Report, report: Report) -> Row:
         code = SKIPPED if report.get("skipped") else FAILED
         findings[code] = Finding(code, report["failure"], WRONG)
     wrong = {code for code, finding in findings.items() if finding.level == WRONG}
-    # What the candidate does wrong, such as a write out of bounds, shows in the reference's measurement, too.
+    # A fault of the candidate, such as a write out of bounds, also affects the reference's measurement.
     if reference is not None and reference["status"] == Status.MISMATCH and not wrong:
         code = f"reference-{reference['reason_code'].removeprefix(OF_WORK)}"
         findings[code] = Finding(code, reference["reason"], NOTE)
@@ -401,22 +401,22 @@ def judged(name: str, known: Report, report: Report) -> Row:
 
 
 def _named(text: str, case: Mapping[str, Any], *kinds: str) -> str:
-    """Return a message in which arrays have the names of the case's parameters: `x` in place of `reads[0]`."""
+    """Return a message with the names of the case's parameters: `x` in place of `reads[0]`."""
 
     def name(found: re.Match[str]) -> str:
         names = [one["name"] for one in case["parameters"] if one["role"] in _ROLES_OF[found[1]]]
-        # For each run the arrays are made anew, and counted from 1.
+        # "array N" counts from 1, over the arrays of all runs.
         return str(names[(int(found[2]) - (found[1] == "array")) % len(names)]) if names else found[0]
 
-    head, colon, said = re.sub(rf"({'|'.join(kinds)})[ \[](\d+)(?:\]| of the test)", name, text).partition(": ")
-    return f"{head}{colon}{'; '.join(dict.fromkeys(said.split('; ')))}"  # what several runs did is said once
+    head, colon, clauses = re.sub(rf"({'|'.join(kinds)})[ \[](\d+)(?:\]| of the test)", name, text).partition(": ")
+    return f"{head}{colon}{'; '.join(dict.fromkeys(clauses.split('; ')))}"  # once for several runs
 
 
-def _slowed(beside: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Finding | None:
-    """Return that the reference is much slower beside the candidate than alone; None where it is not."""
-    if alone is None or alone["seconds"] is None or not beside["samples"]:
+def _slowed(together: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Finding | None:
+    """Return the finding that the reference is much slower with the candidate than alone; None where it is not."""
+    if alone is None or alone["seconds"] is None or not together["samples"]:
         return None
-    fastest = min(beside["samples"])
+    fastest = min(together["samples"])
     if fastest <= SLOWED_FACTOR * alone["seconds"]:
         return None
     times = f"{format_seconds(fastest)} at least, and alone {format_seconds(alone['seconds'])}"
@@ -424,14 +424,14 @@ def _slowed(beside: Mapping[str, Any], alone: Mapping[str, Any] | None) -> Findi
 
 
 # ---- a side's process ------------------------------------------------------------------------------------------------
-# The code is not trusted to end. The process has no standard input, a folder of its own as its current and temporary
-# one, a limit of time for each case and a limit of memory. Its reports carry a token that only the package's own code
-# in it is handed. That keeps a candidate from forging a report by accident or by a print, and is no sandbox.
+# The code may never end. The process has no standard input, a folder of its own as current and temporary folder, a time
+# limit for each case and a memory limit. Its reports carry a token that only the package's own code in it gets. So a
+# candidate cannot forge a report by accident or by a print. That is no sandbox.
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Hold what a process reported, in order, and why it ended before its last report; None where it did not."""
+    """Hold a process's reports, in order. code, text: why it ended before its last report; None where it did not."""
 
     reports: list[Report]
     code: str | None = None
@@ -441,9 +441,9 @@ class Ended:
 def run_process(
     asked: Mapping[str, Any], data: BinaryIO, seconds: float, is_over: Callable[[Sequence[Report]], bool]
 ) -> Ended:
-    """Run `arena_child` until its reports say that it is over, or one of them takes longer than `seconds`.
+    """Run `arena_child` until `is_over` is true of its reports, or one of them takes longer than `seconds`.
 
-    asked: plain data for the child. data: an open file that it inherits.
+    asked: plain data for the child. data: an open file that the child inherits.
     """
     token = secrets.token_hex(16)
     with (
@@ -457,7 +457,7 @@ def run_process(
         Path(folder, "pytest.ini").write_text("[pytest]\n")
         descriptors = [file.fileno() for file in (question, answer, data)]
         kept = {name: value for name, value in os.environ.items() if name not in _OF_PYTEST}
-        # Temporary files, among them the device's lock: this process holds the real one.
+        # For its temporary files, including a lock of the device: this process holds the real lock.
         own = {"TMPDIR": folder, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         with own_group(
             python_command("pytest_bandwidth.features.honest.arena_child", *map(str, descriptors)),
@@ -487,12 +487,12 @@ def run_process(
                     code, text = FLOODED, f"it reported more than {format_bytes(MOST_REPORT_BYTES)}"
                 elif time.monotonic() > deadline:
                     code, text = TIMED_OUT, f"it did not end within {seconds:g} s (--timeout)"
-            finish(process, 0.0, 0.0)  # with what it started
+            finish(process, 0.0, 0.0)  # with its own child processes
         return Ended(found, code, text)
 
 
 def _new_reports(answer: BinaryIO, start: int, token: str) -> tuple[list[Report], int]:
-    """Return whole lines from a place on that carry the token, and the place behind them."""
+    """Return the reports with the token in the complete lines after `start`, and the end of those lines."""
     there = os.fstat(answer.fileno()).st_size - start
     data = os.pread(answer.fileno(), max(0, min(there, MOST_REPORT_BYTES)), start)
     whole = data[: data.rfind(b"\n") + 1]

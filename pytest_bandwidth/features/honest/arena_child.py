@@ -1,4 +1,4 @@
-"""Run one side of an arena in a process of its own: pytest, with the tests here, reports to its parent."""
+"""Run one side of an arena in a process of its own: pytest runs the tests here and reports to the parent process."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.fixture.input import CallArrays
 from pytest_bandwidth.reports.text_safe import one_line
 
-_LONGEST_SAID = 400
+_LONGEST_FAILURE = 400
 _PACKAGE = Path(__file__).parents[2]
 FUNCTION, INPUTS = "run", "inputs"
 
 
 class Child:
-    """Be pytest's plugin, and hold what the tests are to do.
+    """Be a pytest plugin that holds the request for the tests and reports their results.
 
-    asked: `test`, `reference`, `candidate`, `cases`, `rtol`, `atol`, and what `main` takes. data: the file of the
-    cases' arrays: the reference's process writes it, a candidate's reads it.
+    asked: `test`, `reference`, `candidate`, `cases`, `rtol`, `atol`, and the options of `main`. data: the file with the
+    cases' arrays: the reference's process writes it, a candidate's process reads it.
     """
 
     def __init__(self, asked: Mapping[str, Any], answer: int, data: BinaryIO) -> None:
         self.asked, self._answer, self._data = asked, answer, data
         self.cases = [case_of(one["case"]) for one in asked["cases"] or ()]
-        self._told: dict[str, Any] = {}
+        self._facts: dict[str, Any] = {}
 
     @pytest.fixture
     def child(self) -> Child:
@@ -59,55 +59,55 @@ class Child:
         if "number" in metafunc.fixturenames:
             metafunc.parametrize("number", range(len(self.cases)))
 
-    def tell(self, **facts: Any) -> None:
-        """Add to the next report."""
-        self._told.update(facts)
+    def add(self, **facts: Any) -> None:
+        """Add facts to the next report."""
+        self._facts.update(facts)
 
     def report(self) -> None:
-        """Send what was told to the parent."""
-        line = json.dumps({"token": self.asked["token"], **self._told}) + "\n"
-        self._told = {}
+        """Send the facts to the parent process."""
+        line = json.dumps({"token": self.asked["token"], **self._facts}) + "\n"
+        self._facts = {}
         with open(self._answer, "ab", closefd=False) as stream:
             stream.write(line.encode())
 
     def keep(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
-        """Keep an array for the candidates; return where it is."""
+        """Write an array to the file for the candidates; return its place."""
         at = self._data.seek(0, os.SEEK_END)
         self._data.write(array.reshape(-1).view(np.uint8).data)
         self._data.flush()
         return {"dtype": array.dtype.name, "shape": array.shape, "at": at}
 
     def kept(self, place: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """Return an array that `keep` kept."""
+        """Return an array that `keep` has written."""
         kind, shape = resolve_dtype(place["dtype"]), tuple(place["shape"])
         self._data.seek(place["at"])
         return np.fromfile(self._data, kind, prod(shape)).reshape(shape)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what was judged, and report a test when it is over."""
+        """Add a test's outcomes and failure; send the report after its teardown."""
         if rows := vars(report).get("bandwidth_rows"):
-            self.tell(rows=[row["outcome"] for row in json.loads(rows)])
-        if not report.passed and "failure" not in self._told:
-            self.tell(failure=_said(report), skipped=report.skipped)
+            self.add(rows=[row["outcome"] for row in json.loads(rows)])
+        if not report.passed and "failure" not in self._facts:
+            self.add(failure=_failure_of(report), skipped=report.skipped)
         if report.when == "teardown":
             self.report()
 
 
-def _said(report: pytest.TestReport) -> str:
-    """Return what a test failed with, or skipped for, in a line."""
+def _failure_of(report: pytest.TestReport) -> str:
+    """Return the message of a test's failure, or the reason of its skip, in one line."""
     if isinstance(report.longrepr, tuple):
-        return one_line(str(report.longrepr[2]).removeprefix("Skipped: "), _LONGEST_SAID)
+        return one_line(str(report.longrepr[2]).removeprefix("Skipped: "), _LONGEST_FAILURE)
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else crash.message
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it failed"]
-    line = " ".join(lines[: 1 + lines[0].endswith(":")])  # a compiler's log begins below
+    line = " ".join(lines[: 1 + lines[0].endswith(":")])  # a compiler's log begins in the next line
     if crash is not None and _PACKAGE not in Path(crash.path).parents:
         line = f"{Path(crash.path).name}:{crash.lineno}: {line}"
-    return one_line(line.removeprefix("Failed: ").partition(" (help: ")[0], _LONGEST_SAID)
+    return one_line(line.removeprefix("Failed: ").partition(" (help: ")[0], _LONGEST_FAILURE)
 
 
 def main(*descriptors: str) -> int:
-    """Do what is asked. descriptors: of the question, the answer and the arrays."""
+    """Run the requested test; return the exit status. descriptors: of the request, the reports and the arrays."""
     question, answer, data = map(int, descriptors)
     with open(question, encoding="utf-8") as stream:
         stream.seek(0)
@@ -119,7 +119,7 @@ def main(*descriptors: str) -> int:
         child = Child(asked, answer, arrays)
         if asked["limits_memory"]:
             more = available_bytes() if asked["memory"] is None else asked["memory"]
-            with suppress(OSError, ValueError, IndexError):  # nothing where it is not known what the process has
+            with suppress(OSError, ValueError, IndexError):  # no limit where the process's memory is unknown
                 pages = int(Path("/proc/self/statm").read_text().split()[0])
                 if more is not None:
                     limit = pages * resource.getpagesize() + more
@@ -167,7 +167,7 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
         if compared(Reference(None, *tolerance), views, expected, None) is not None:
             remedy = "give it a seed, or --rtol and --atol that allow for it"
             raise UsageError(f"{case.name}: {side.name} gives another result the second time: {remedy}")
-        child.tell(
+        child.add(
             case=asdict(case),
             inputs=[None if array is None else child.keep(array) for array in inputs],
             expected=[child.keep(array) for array in expected],
@@ -177,11 +177,11 @@ def test_reference(bandwidth: Bandwidth, child: Child) -> None:
             args = _arguments(bandwidth, case, inputs)
             check = Reference(tuple(map(bandwidth.xp.asarray, expected)), *tolerance)
             declared = _declared(case, args, expected, returns=returns)
-            # As a candidate's process does it: what runs in between has its part in a short time.
+            # In the same rounds as in a candidate's process: work that runs in between affects short times.
             work = side.work(bandwidth, case, args)
             bandwidth.compare({str(number): work, f"{number} again": work}, **declared, check=check)
         child.report()
-    child.tell(is_last=True)
+    child.add(is_last=True)
 
 
 @pytest.mark.bandwidth(honest=True)
@@ -190,7 +190,7 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
     case, asked = child.cases[number], child.asked["cases"][number]
     expected = tuple(child.kept(one) for one in asked["expected"])
     inputs = [None if one is None else child.kept(one) for one in asked["inputs"]]
-    reference = _Side(child.asked["reference"])  # before any code of the candidate's runs
+    reference = _Side(child.asked["reference"])  # before any code of the candidate runs
     candidate = _Side(child.asked["candidate"])
     args = _arguments(bandwidth, case, inputs)
     value, written = candidate.work(bandwidth, case, args)(), _of_roles(case, args, "out", "inout")
@@ -207,33 +207,33 @@ def test_candidate(bandwidth: Bandwidth, child: Child, number: int) -> None:
     known = [bandwidth.xp.asarray(one) for one in expected]
 
     def computed(*given: Any) -> list[Any]:
-        """Return what comes of these inputs: of the case's own, what the reference's process computed."""
+        """Return the results for these inputs; those of the reference's process if the inputs are the case's."""
         pairs = zip(case.parameters, given, inputs, strict=True)
         if all(_same(_on_host(arg), host) for one, arg, host in pairs if one.role in ("in", "inout")):
             return known
         return _results(reference.work(bandwidth, case, given)(), _of_roles(case, given, "out", "inout"))
 
     function: Any = getattr(reference.module, reference.function, None)
-    is_own = getattr(getattr(function, "__code__", None), "co_filename", "") == str(reference.file)  # not a library's
+    is_own = getattr(getattr(function, "__code__", None), "co_filename", "") == str(reference.file)
     if is_own and (candidate.file, candidate.name) != (reference.file, reference.name):
-        computed = functools.wraps(function)(computed)  # so that a call of it shows
+        computed = functools.wraps(function)(computed)  # to detect calls of it
     tolerance = child.asked["rtol"], child.asked["atol"]
     declared = _declared(case, args, expected, returns=returns)
     candidate.measure(bandwidth, case, args, **declared, label=ALONE, check=Reference(computed, *tolerance))
     if bandwidth.identity.counts_only:
         return
-    args = _arguments(bandwidth, case, inputs)  # what works in place has changed them
+    args = _arguments(bandwidth, case, inputs)  # in-place work has changed them
     declared = _declared(case, args, expected, returns=returns)
     both = {REFERENCE: reference.work(bandwidth, case, args), CANDIDATE: candidate.work(bandwidth, case, args)}
     taken = bandwidth.compare(both, **declared, check=Reference(tuple(known), *tolerance))
     samples = [*taken[REFERENCE].samples, *taken[CANDIDATE].samples]
-    if samples and min(samples) > 0:  # else the verdict says why not
+    if samples and min(samples) > 0:  # else the verdict has the reason
         ratio = taken.ratio(CANDIDATE, over=REFERENCE)
-        child.tell(speed_up=ratio.value, low=ratio.low, high=ratio.high, rounds=ratio.rounds)
+        child.add(speed_up=ratio.value, low=ratio.low, high=ratio.high, rounds=ratio.rounds)
 
 
 class _Side:
-    """Be a function of a Python file, or a kernel of another file, as `FILE::NAME` names it."""
+    """Hold one side, which `FILE::NAME` names: a function of a Python file, or a kernel of another file."""
 
     def __init__(self, spec: Mapping[str, str]) -> None:
         self.file = Path(spec["file"])
@@ -244,7 +244,7 @@ class _Side:
         self._kernel: Any = None
 
     def work(self, bandwidth: Bandwidth, case: Case, args: Sequence[Any]) -> Callable[[], Any]:
-        """Return the work on these arguments as a callable without any."""
+        """Return the work on these arguments as a callable without parameters."""
         if self.is_kernel:
             return bandwidth.bind(*self._launch(bandwidth, case, args), shared_mem=case.shared_bytes)
         return functools.partial(self.entry(), *args)
@@ -271,12 +271,12 @@ class _Side:
 
 
 def _module(file: Path) -> ModuleType:
-    """Load a file as a module that no other can import by its name."""
+    """Load a file as a module that other modules cannot import by its name."""
     spec = importlib.util.spec_from_file_location(f"{file.stem}_{secrets.token_hex(4)}", file)
     if spec is None or spec.loader is None:
         raise UsageError(f"{file}: found no Python file, expected one")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses of the file look it up
+    sys.modules[spec.name] = module  # the file's dataclasses look it up
     sys.path.append(str(file.parent))
     try:
         spec.loader.exec_module(module)
@@ -288,7 +288,7 @@ def _module(file: Path) -> ModuleType:
 def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[tuple[Case, Sequence[Any]]]:
     """Yield the cases of `--inputs`, else those that the reference's file yields, each with its inputs on the host.
 
-    These are None for an argument that is no array, or is only written.
+    An input is None for an argument that is no array, or is only written.
     """
     if child.asked["cases"] is not None:
         for case in child.cases:
@@ -328,9 +328,9 @@ def _described(bandwidth: Bandwidth, name: str, arg: Any) -> Parameter:
 
 
 def _with_roles(bandwidth: Bandwidth, side: _Side, case: Case, inputs: Sequence[Any]) -> Case:
-    """Return the case with the roles of its arrays. A run of the function shows which of them it writes.
+    """Return the case with the roles of its arrays. A run of the function shows which arrays it writes.
 
-    Where the same comes out of poisoned arrays, those are outputs, else the function reads them as well.
+    If a run with these poisoned gives the same results, they are outputs, else the function reads them as well.
     """
 
     def after(hosts: Sequence[Any]) -> list[Any]:
@@ -353,7 +353,7 @@ def _with_roles(bandwidth: Bandwidth, side: _Side, case: Case, inputs: Sequence[
 
 
 def _arguments(bandwidth: Bandwidth, case: Case, inputs: Sequence[Any]) -> list[Any]:
-    """Return a function's arguments, arrays of the device's own."""
+    """Return a function's arguments, with new arrays on the device."""
     args = []
     for one, host in zip(case.parameters, inputs, strict=True):
         args.append(one.scalar() if one.role == "scalar" else bandwidth.empty(one.shape, one.dtype))
@@ -363,7 +363,7 @@ def _arguments(bandwidth: Bandwidth, case: Case, inputs: Sequence[Any]) -> list[
 
 
 def _declared(case: Case, args: Sequence[Any], expected: Sequence[Any], *, returns: bool) -> dict[str, Any]:
-    """Return reads= and writes=: arrays; of a function that returns its results their bytes."""
+    """Return reads= and writes=: the arrays, or for returned results their bytes."""
     written = _of_roles(case, args, "out", "inout")
     writes = written if written and not returns else [sum(one.nbytes for one in expected)]
     return {"reads": tuple(_of_roles(case, args, "in", "inout")) or None, "writes": tuple(writes)}
@@ -378,9 +378,9 @@ def _of_roles(case: Case, args: Sequence[Any], *roles: str) -> list[Any]:
 
 
 def _returned(value: Any, written: Sequence[Any]) -> list[Any]:
-    """Return the arrays that a run returned; none where these are those that it wrote."""
+    """Return the arrays that a run returned; [] if all of them are arrays that it wrote."""
     several = value if isinstance(value, (tuple, list)) else [value]
-    # A number of NumPy's is an array without dimensions, else one in a list were an array of one.
+    # A NumPy number becomes an array without dimensions.
     found = [
         np.asarray(one) if isinstance(one, np.generic) else one
         for one in several
@@ -390,12 +390,12 @@ def _returned(value: Any, written: Sequence[Any]) -> list[Any]:
 
 
 def _results(value: Any, written: Sequence[Any]) -> list[Any]:
-    """Return a run's results: the arrays that it returned, else those that it wrote."""
+    """Return a run's results: the returned arrays, else the written ones."""
     return _returned(value, written) or list(written)
 
 
 def _on_host(array: Any) -> Any:
-    """Copy an array into a NumPy array of its own."""
+    """Return a copy of an array as a NumPy array."""
     if hasattr(array, "cpu"):  # PyTorch's
         array = array.cpu()
     return np.array(array.get() if hasattr(array, "get") else array, order="C")

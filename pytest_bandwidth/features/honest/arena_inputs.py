@@ -1,4 +1,4 @@
-"""Read the cases that an arena runs: what each gives a function, in order, and how it launches a kernel."""
+"""Read the cases of an arena: the arguments of each in order, and how to launch a kernel with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_bandwidth.fixture.data import Distribution
 MOST_FILE_BYTES = 2**20
 MOST_CASES, MOST_PARAMETERS, MOST_DIMENSIONS = 256, 64, 8
 LONGEST_NAME = 80
-# The most for one array, and for a launch's shared memory: more than any device has.
+# Limits for one array, and for a launch's shared memory: more than any device has.
 MOST_ARRAY_BYTES, MOST_SHARED_BYTES = 2**40, 2**20
 _WANTED = "a list of cases"
 _NAME = re.compile(r"[\w.,=×+ -]+")
@@ -38,7 +38,7 @@ Word = TypeVar("Word", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Describe one argument. dtype: of an array or a number; None for a value of Python's own."""
+    """Describe one argument. dtype: of an array or a number; None for a Python value."""
 
     name: str
     role: Role
@@ -48,13 +48,13 @@ class Parameter:
     value: bool | int | float | str | None = None
 
     def scalar(self) -> Any:
-        """Return the value in its own type, as a kernel reads it."""
+        """Return the value as a scalar of its dtype, as a kernel reads it."""
         return self.value if self.dtype is None else resolve_dtype(self.dtype).type(self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Hold the arguments of a run, in order. grid, block, shared_bytes: of a kernel's launch; None where not said."""
+    """Hold the arguments of a run, in order. grid, block, shared_bytes: of a kernel's launch; None where not given."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -64,7 +64,7 @@ class Case:
 
 
 def case_of(plain: Mapping[str, Any]) -> Case:
-    """Make a case of its fields as a dictionary, which JSON carried."""
+    """Make a case from a dictionary of its fields, as JSON has it."""
     parameters = tuple(Parameter(**{**one, "shape": tuple(one["shape"])}) for one in plain["parameters"])
     grid, block = (None if plain[name] is None else tuple(plain[name]) for name in ("grid", "block"))
     return Case(plain["name"], parameters, grid, block, plain["shared_bytes"])
@@ -85,7 +85,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 
 class _Reader:
-    """Type the parts of a file; the first problem ends it, as a BaselineError."""
+    """Parse the nodes of a file into cases; raise the first problem as a BaselineError."""
 
     def __init__(self, problems: Problems) -> None:
         self._wrong = problems.last
@@ -168,7 +168,7 @@ class _Reader:
 
         def checked() -> np.dtype[Any]:
             kind = resolve_dtype(text)
-            masks_for(kind)  # says which types have random data
+            masks_for(kind)  # raises for types without random data
             return kind
 
         return self._checked(node.line, checked)
@@ -180,7 +180,7 @@ class _Reader:
         if kind.kind in "iu":
             limits = np.iinfo(kind)
             return self._whole(node, "value", int(limits.min), int(limits.max))
-        if kind.kind not in "bc":  # bfloat16 is of no kind of NumPy's own
+        if kind.kind not in "bc":  # NumPy has no kind for bfloat16
             try:
                 number = float(text)
             except ValueError:
@@ -208,7 +208,7 @@ class _Reader:
         return int(text)
 
     def _one_of(self, node: Node | None, where: str, known: tuple[Word, ...]) -> Word:
-        """Return the word; the first where nothing is said."""
+        """Return the node's word, which must be a known one; the first known word without a node."""
         if node is None:
             return known[0]
         text = self._text(node, where)

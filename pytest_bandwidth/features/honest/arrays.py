@@ -1,4 +1,4 @@
-"""Look into arrays while a test is measured, and change what they hold: where they lie, on the host or a GPU."""
+"""Read and change the contents of arrays during a measurement, in place on the host or a GPU."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.frameworks.arrays import framework_of
 from pytest_bandwidth.frameworks.base import span_of
 
-# A host folds larger arrays to so many words before it mixes them, at the speed of its memory. Values that change
-# places by a multiple of that would not show: it is odd, and drawn for each process.
+# Larger arrays on the host are first added up to so many words, at memory speed, and then mixed. A swap of values a
+# multiple of that apart would not change the sum: so the number is odd, and drawn for each process.
 FOLD_WORDS = 6145 + 2 * secrets.randbelow(1024)
-# A region that is changed between samples has this share of the array: few elements that a cheat looks at lie in it
-# seldom, and the rows that a sparse access reads often.
+# A region that is changed between samples is this fraction of the array. It seldom has the few elements that a cheat
+# looks at, and often has rows that a sparse access reads.
 REGION_SHARE = 16
-# Fewer bytes take less time than a thread takes to start.
+# Smaller parts take less time than the start of a thread.
 PART_BYTES = 1 << 24
-# So often a place is drawn to take other values from: few places are too near, or hold the same.
+# So many places are drawn to take other values from: few are too near, or hold equal values.
 MOST_DRAWN = 32
-# Halves change places by so many elements at a time.
+# Halves are swapped in steps of so many elements.
 _AT_A_TIME = 1 << 14
-# By the bytes of an element: as a number tiny, and no whole number of note.
+# The pattern of `View.fill` by element size: a tiny float, and an unusual integer.
 _FILLED = {size: int.from_bytes(b"\xa5" * size, "little") for size in (2, 4, 8)}
-# Of these, most arrays tell whether their numbers are in order.
+# So many first elements are enough to find most arrays unordered.
 _A_FEW = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Hold an array as NumPy or CuPy sees it. name: how a message calls it. own: the array as the test has it.
+    """Hold an array as a NumPy or CuPy array. name: for messages. own: the array object of the test.
 
-    device: the `Device` that it is on; None will do for an array of NumPy's.
+    device: the `Device` that it is on; may be None for a NumPy array.
     """
 
     name: str
@@ -61,13 +61,13 @@ class View:
         return self.array.dtype.kind in "fcV"
 
     def bits(self) -> Any:
-        """Return the array's elements as whole numbers of one dimension: its own memory where that has no gaps."""
+        """Return the elements as integers in one dimension: a view where the array is contiguous, else a copy."""
         array = self.array.T if self.array.flags.f_contiguous else self.array
         size = array.dtype.itemsize
         return self.xp.ascontiguousarray(array).reshape(-1).view(f"u{size}" if size in (1, 2, 4, 8) else "u1")
 
     def digest(self) -> object:
-        """Return what is the same for the same contents; added up where the array lies. Raises UsageError."""
+        """Return a digest of the contents, computed on the host or the GPU that holds them. Raises UsageError."""
         if not isinstance(self.array, np.ndarray):
             return self.device.contents(self.array)
         data = self.bits().view("u1")
@@ -86,7 +86,7 @@ class View:
             raise OutOfMemory(f"honest: a copy of {self.name} does not fit: {error}") from None
 
     def poison(self) -> None:
-        """Invert every bit: what nothing writes afterwards differs from what it was in every element."""
+        """Invert every bit, so that each element differs from its old value until the work writes it."""
         if self.array.dtype.kind == "b":
             self.xp.logical_not(self.array, out=self.array)
             return
@@ -99,17 +99,17 @@ class View:
             self.array[...] = bits.view(self.array.dtype).reshape(self.array.shape)
 
     def fill(self) -> None:
-        """Fill the array with what no work computes, before anything is written."""
+        """Fill the array with a pattern that no work computes, before the first run."""
         if self.is_writable and (size := self.array.dtype.itemsize) in _FILLED:
             self.array.view(f"u{size}")[...] = _FILLED[size]
 
     def filled(self) -> Any:
-        """Return the places, in the order of `bits`, of what is as `fill` left it."""
+        """Return the places, in the order of `bits`, that still hold the pattern of `fill`."""
         filled = _FILLED.get(self.array.dtype.itemsize)
         return self.xp.flatnonzero(self.bits() == filled) if filled else self.xp.empty(0, "i8")
 
     def parts(self) -> Any:
-        """Return the array as one dimension, or else in rows, so that a slice of it is a region of its memory."""
+        """Return the array in one dimension, else as it is, so that a slice of it is a region of its memory."""
         array = self.array
         if array.ndim == 0:
             return array.reshape(1)
@@ -119,7 +119,7 @@ class View:
 
 
 def _on_all_processors(function: Callable[[Any], Any], array: Any) -> list[Any]:
-    """Return what a function returns for each part of a host's array; for small ones in this thread."""
+    """Return a function's result for each part of a host array, in parallel; a small array is one part."""
     count = min(len(usable_processors()), array.nbytes // PART_BYTES)
     if count < 2:
         return [function(array)]
@@ -128,7 +128,7 @@ def _on_all_processors(function: Callable[[Any], Any], array: Any) -> list[Any]:
 
 
 def extreme_of(view: View, kind: str) -> int | None:
-    """Return the place of the "largest" or "smallest" element of `View.parts`; None for what has none."""
+    """Return the place of the "largest" or "smallest" element in `View.parts`; None where no elements are ordered."""
     if view.array.dtype.kind not in "biuf" or not view.array.size:
         return None
     return int(getattr(view.parts(), "argmax" if kind == "largest" else "argmin")())
@@ -136,14 +136,14 @@ def extreme_of(view: View, kind: str) -> int | None:
 
 @dataclass(slots=True)
 class Region:
-    """Hold what gives a changed array back what it held. start: of the changed region; None where all is changed."""
+    """Hold the function that restores a changed array. start: of the changed region; None if all is changed."""
 
     restore: Callable[[], object]
     start: int | None = None
 
 
 def view_of(device: Device, name: str, array: Any) -> View | None:
-    """Return a view of an array's memory; None where there is none, as of JAX's on a GPU."""
+    """Return a view of an array's memory; None where that is impossible, as for JAX's arrays on a GPU."""
     found: Any = array
     if not isinstance(array, np.ndarray):
         framework = framework_of(array)
@@ -152,16 +152,16 @@ def view_of(device: Device, name: str, array: Any) -> View | None:
             try:
                 found = device.xp.asarray(array)
             except (TypeError, ValueError, RuntimeError, AttributeError):
-                return None  # CuPy raises any of these for a type that it does not have
+                return None  # CuPy raises any of these for an unknown type
     if found is None or found.dtype.hasobject or found.dtype.kind in "OSUMm":
         return None
     if found.dtype.names is not None or found.dtype.char in "gG":
-        return None  # between their numbers are bytes that nothing has to write
+        return None  # they have padding bytes that no work has to write
     return View(name, array, found, device)
 
 
 def overlap(one: Any, other: Any) -> bool:
-    """Return whether two arrays share memory, as far as both tell where they lie."""
+    """Return whether two arrays share memory; False where the address of either is unknown."""
     spans = []
     for array in (one, other):
         framework = framework_of(array)
@@ -177,7 +177,7 @@ def overlap(one: Any, other: Any) -> bool:
 
 
 def swap_halves(parts: Any) -> bool:
-    """Let an array's halves change places, which changes all of it in little memory; return whether they differ."""
+    """Swap an array's halves, which changes all of it with little extra memory; return whether they differ."""
     half, differ = len(parts) // 2, False
     for at in range(0, half, _AT_A_TIME):
         first = parts[at : min(at + _AT_A_TIME, half)]
@@ -192,10 +192,10 @@ def swap_halves(parts: Any) -> bool:
 def changed_region(view: View, generator: np.random.Generator, kind: str, extreme: int | None = None) -> Region | None:
     """Overwrite a region of an array with values from elsewhere in it; None where all values are the same.
 
-    Values stay among those that the array has: what computes an index of them finds it in bounds. Where they never
-    fall, they do not afterwards.
-    kind: "any" changes a region that is drawn, "one" a single element, "all" every one; "largest" and "smallest" those
-    elements, since some results tell only them. extreme: where that one is.
+    All values come from the array itself, so that indexes computed from them stay in bounds. Ascending arrays stay
+    ascending.
+    kind: "any" changes a random region, "one" a single element, "all" every one; "largest" and "smallest" change that
+    element, since some results depend only on it. extreme: the place of that element.
     """
     parts = view.parts()
     count = len(parts)
@@ -213,7 +213,7 @@ def changed_region(view: View, generator: np.random.Generator, kind: str, extrem
     for _ in range(MOST_DRAWN):
         other = int(generator.integers(0, count - size + 1))
         if abs(other - start) < size and not ordered:
-            continue  # it may bring the largest one back
+            continue  # an overlap may keep the largest element
         taken = held[:1] if ordered else parts[other : other + size].copy()
         if bool((_raw(taken) != _raw(held)).any()):
             parts[start : start + size] = taken
@@ -222,13 +222,13 @@ def changed_region(view: View, generator: np.random.Generator, kind: str, extrem
 
 
 def _raw(array: Any) -> Any:
-    """Return elements as whole numbers where their size allows it: NaN differs from itself."""
+    """Return elements as integers where their size allows it, since NaN differs from itself."""
     size = array.dtype.itemsize
     return array.view(f"u{size}") if size in (1, 2, 4, 8) and array.dtype.kind != "c" else array
 
 
 def is_ordered(view: View) -> bool:
-    """Return whether numbers never fall, as offsets and edges do: in another order they may be no valid input."""
+    """Return whether numbers ascend, as those of offsets and edges: in another order they may be no valid input."""
     if view.array.dtype.kind not in "iuf":
         return False
     flat = view.array.reshape(-1)
@@ -236,7 +236,7 @@ def is_ordered(view: View) -> bool:
 
 
 def place_in(array: Any, place: int) -> str:
-    """Write the place of an element, counted in the order of `View.bits`: ``[3, 17]``."""
+    """Format an element's place as indexes, ``[3, 17]``. place: in the order of `View.bits`."""
     shape = array.shape[::-1] if array.flags.f_contiguous and not array.flags.c_contiguous else array.shape
     found = [int(one) for one in np.unravel_index(place, shape)]
     return str(found[::-1] if shape is not array.shape else found)

@@ -1,4 +1,4 @@
-"""Compare what a work computed with what its test says that it has to compute."""
+"""Compare the results of the work with those that its test expects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_bandwidth.features.honest.arrays import View, view_of
 from pytest_bandwidth.fixture.watched import Reference
 from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of
 
-# Relative and absolute, by the type of what was computed: those of torch.testing.assert_close.
+# Relative and absolute tolerance by the type of the result: those of torch.testing.assert_close.
 TOLERANCES: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "float16": (1e-3, 1e-5),
@@ -25,19 +25,19 @@ TOLERANCES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "complex128": (1e-7, 1e-7),
     }
 )
-# Relative errors of rounding once to so many bits of mantissa; a few such errors add up.
+# The largest relative error of one rounding to each type; a few such errors may add up.
 _ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 _SOME_ERRORS = 4.0
-# By so many elements, and not fewer, it is told whether all were rounded to a narrower type.
+# At most, and at least, so many elements are examined to find whether all were rounded to a narrower type.
 _LOOKED_AT, _ENOUGH = 1 << 16, 16
-# So many elements are compared at a time, in double precision.
+# So many elements at a time are compared in double precision.
 _AT_A_TIME = 1 << 22
 
 
 def copied(value: Any, memo: dict[int, Any] | None = None, only: int | None = None) -> Any:
-    """Return a value with copies of the arrays in it, at other addresses; what cannot be changed stays.
+    """Return a value with copies of the arrays in it, at other addresses; immutable arrays stay.
 
-    memo: takes each copy, by the `id` of its array. only: of the one array to copy; None = all.
+    memo: gets each copy, by the `id` of its array. only: the `id` of the one array to copy; None = all.
     """
     if framework_of(value) is not None:
         if only not in (None, id(value)):
@@ -53,7 +53,7 @@ def copied(value: Any, memo: dict[int, Any] | None = None, only: int | None = No
 
 
 def reference_of(check: Any) -> Reference | None:
-    """Return what a test gave as ``check=`` as a Reference. Raises UsageError."""
+    """Return the Reference for a test's ``check=``. Raises UsageError."""
     if check is None:
         return None
     found = check if isinstance(check, Reference) else Reference(check)
@@ -70,9 +70,9 @@ def reference_of(check: Any) -> Reference | None:
 def expected_arrays(
     reference: Reference, args: Sequence[Any], keywords: Mapping[str, Any], written: Sequence[Any]
 ) -> list[Any]:
-    """Return the arrays that the work has to compute, in order. written: those that it writes, as the test has them.
+    """Return the arrays that the work has to compute, in order. written: the test's arrays that the work writes.
 
-    The reference gets copies of what the work is given. Where it returns none, it wrote into those.
+    The reference gets copies of the work's arguments. If it returns no array, its results are in those copies.
     """
     if not callable(reference.expected):
         return [array for _, array in arrays_in(reference.expected, "check")]
@@ -92,11 +92,11 @@ def expected_arrays(
 def compared(
     reference: Reference, results: Sequence[View], expected: Sequence[Any], device: Any, input_bytes: int = 0
 ) -> str | None:
-    """Return how results differ from what is expected; None where all are within the tolerance.
+    """Return how results differ from the expected ones; None where all are within the tolerance.
 
-    input_bytes: of an element of the inputs, where the work chooses the type of its results: one that is narrower than
-    theirs and the reference's is compared as exactly as the reference's would be.
-    Raises UsageError where there are not as many.
+    input_bytes: the element size of the inputs, if the work chooses the type of its results. A result type narrower
+    than the inputs' and the reference's gets the tolerance of the reference's type.
+    Raises UsageError for another number of results.
     """
     if len(results) != len(expected):
         raise UsageError(
@@ -107,14 +107,14 @@ def compared(
         other = view_of(device, "check", array)
         wanted = array if other is None else other.array
         if other is not None and isinstance(view.array, np.ndarray) and not isinstance(wanted, np.ndarray):
-            wanted = wanted.get()  # to where the result lies
+            wanted = wanted.get()  # to the host, as the result
         wanted = view.xp.asarray(wanted)
         if tuple(wanted.shape) != tuple(view.array.shape):
             return f"{view.name} has the shape {tuple(view.array.shape)}, and the reference's {tuple(wanted.shape)}"
         if wanted.dtype.kind not in "biufcV":
             raise UsageError(f"check: the reference gave elements of the type {wanted.dtype}, expected numbers")
         size, wanted_size = view.array.dtype.itemsize, wanted.dtype.itemsize
-        # Python's own numbers are of double precision, whatever they were computed in.
+        # A reference of lower precision sets the tolerance: Python's numbers are double precision in any case.
         is_coarser = wanted.dtype.kind == view.array.dtype.kind == "f" and wanted_size < size
         exact = wanted.dtype if is_coarser or size < min(wanted_size, input_bytes) else view.array.dtype
         if reference.rtol is None and reference.atol is None:
@@ -127,7 +127,7 @@ def compared(
 
 
 def _rounded(view: View, wanted: Any) -> str | None:
-    """Tell that all numbers are a narrower type's, and the reference's are not; None where that is not so."""
+    """Return a message if all numbers are rounded to a narrower type and the reference's are not; else None."""
     got, expected = (array.reshape(-1)[:_LOOKED_AT] for array in (view.array, wanted))
     for name in ("float16", "float32"):
         if got.dtype.kind == "f" and got.dtype.itemsize > np.dtype(name).itemsize and got.size >= _ENOUGH:
@@ -144,17 +144,17 @@ def _compared(view: View, wanted: Any, rtol: float, atol: float) -> str | None:
     wrong, first, largest = 0, -1, 0.0
     for at in range(0, got.size, _AT_A_TIME):
         one, other = got[at : at + _AT_A_TIME], expected[at : at + _AT_A_TIME]
-        with np.errstate(all="ignore"):  # what is not written may be signalling
+        with np.errstate(all="ignore"):  # unwritten elements may be signalling NaNs
             if bool((one == other).all()):
                 continue
         if one.dtype.kind in "fcV" or other.dtype.kind in "fc":
             wide = "c16" if "c" in (one.dtype.kind, other.dtype.kind) else "f8"
-            with np.errstate(all="ignore"):  # what is not written may be signalling
+            with np.errstate(all="ignore"):  # unwritten elements may be signalling NaNs
                 one, other = one.astype(wide), other.astype(wide)
                 error = xp.abs(one - other)
                 near = xp.isfinite(other) & (error <= atol + rtol * xp.abs(other))
                 fits = near | (one == other) | ((one != one) & (other != other))
-                # Where terms cancel, relative errors are large, and tell nothing of the precision.
+                # Where terms cancel, relative errors are large and do not show the precision.
                 is_typical = xp.abs(other) > xp.abs(other).mean() / 2
                 relative = xp.where(is_typical, error / xp.abs(other), 0.0)
             bad = xp.flatnonzero(~fits)
@@ -168,13 +168,14 @@ def _compared(view: View, wanted: Any, rtol: float, atol: float) -> str | None:
     if not wrong:
         return None
     place = [int(one) for one in np.unravel_index(first, view.array.shape or (1,))]
-    told = f"{wrong:,} of {got.size:,} elements of {view.name} differ from the reference, first {place}"
+    message = f"{wrong:,} of {got.size:,} elements of {view.name} differ from the reference, first {place}"
     if got.dtype.kind in "fc" or expected.dtype.kind in "fc":
-        told += f": {got[first].item():.9g} in place of {expected[first].item():.9g} (rtol {rtol:.3g}, atol {atol:.3g})"
+        message += f": {got[first].item():.9g} in place of {expected[first].item():.9g}"
+        message += f" (rtol {rtol:.3g}, atol {atol:.3g})"
         for name, unit in _ROUNDED.items():
             if wanted.dtype.itemsize > 2 and unit / 2 <= largest <= unit * _SOME_ERRORS:
-                told += f"; the largest relative error, {largest:.2g}, is of the size of {name}'s rounding"
+                message += f"; the largest relative error, {largest:.2g}, is of the size of {name}'s rounding"
                 break
     else:
-        told += f": {got[first].item()} in place of {expected[first].item()}"
-    return told
+        message += f": {got[first].item()} in place of {expected[first].item()}"
+    return message

@@ -1,4 +1,4 @@
-"""Notice that the clock or the plugin was replaced while a test runs: then no figure means anything."""
+"""Detect that a test replaced the clock or a part of the plugin, so that no figure is reliable."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pytest_bandwidth.domain.interpreter import Clock, clock
 from pytest_bandwidth.features.honest import CONSTANTS_AT_START, FUNCTIONS_AT_START
 
 _PACKAGE = "pytest_bandwidth"
-# What modules and classes of the package held when they were looked at, by `id`.
+# The members of the package's modules and classes at the last check, by `id`.
 _SEEN: dict[str, list[int]] = {}
-# Where these have their function.
+# The attribute that holds the function.
 _INSIDE = {staticmethod: "__func__", classmethod: "__func__", property: "fget", cached_property: "func"}
 
 
 def replaced(device: object) -> str | None:
     """Return the name of something replaced: a clock, CuPy's events, or a part of the plugin; None if nothing is.
 
-    device: an instance, whose methods may be replaced by themselves.
+    device: an instance, since a test may replace methods of the instance alone.
     """
-    for said, owner, name, function in FUNCTIONS_AT_START:
+    for label, owner, name, function in FUNCTIONS_AT_START:
         if getattr(owner, name) is not function:
-            return f"{said}.{name}"
+            return f"{label}.{name}"
     for (module, name), value in CONSTANTS_AT_START.items():
         if getattr(sys.modules.get(module), name, value) is not value:
             return f"{module}.{name}"
-    # They are called at each function of the plugin's, so before a clock is started.
+    # Such functions are called at each call of a function of the plugin, so also just before the clock starts.
     if is_foreign(sys.getprofile()) or is_foreign(sys.gettrace()):
         return "the function of sys.setprofile or sys.settrace"
     if (cupy := sys.modules.get("cupy")) is not None:
@@ -47,7 +47,7 @@ def replaced(device: object) -> str | None:
 
 
 def _replaced_in_package() -> str | None:
-    """Return the first name in the package's loaded modules, or in their classes, that is not the package's own."""
+    """Return the first name in the package's loaded modules, or in their classes, that was replaced."""
     for module_name, module in list(sys.modules.items()):
         if module is None or not f"{module_name}.".startswith(f"{_PACKAGE}."):
             continue
@@ -58,10 +58,10 @@ def _replaced_in_package() -> str | None:
             found = members.values()
             seen = [id(value.__code__) if type(value) is FunctionType else id(value) for value in found]
             if _SEEN.get(space) == seen:
-                continue  # nothing there is another one than when it was looked at
+                continue  # no member has changed since the last check
             values = list(map(_inner, found))
             for name, value in zip(list(members), values, strict=True):
-                if name == "__loader__":  # of whoever hooks imports, as coverage tools do; nothing is measured by it
+                if name == "__loader__":  # set by tools that hook imports, such as coverage; not used in measuring
                     continue
                 is_clock = space == module_name and name == "clock" and not isinstance(value, ModuleType)
                 if is_foreign(value) or (is_clock and value is not clock):
@@ -73,18 +73,18 @@ def _replaced_in_package() -> str | None:
 def _inner(value: Any) -> Any:
     """Return the function in a static method, a class method or a property."""
     kind = type(value)
-    if kind is FunctionType:  # most are, and all are looked at
+    if kind is FunctionType:  # the most frequent kind
         return value
     name = _INSIDE.get(kind)
     return value if name is None else getattr(value, name)
 
 
 def is_foreign(value: object) -> bool:
-    """Return whether a function, or the class of another object, is from a file that is neither ours nor installed."""
+    """Return whether a function, or an object's class, is from a file of neither the package nor an installed one."""
     inner = value if isinstance(value, type) else getattr(value, "__wrapped__", value)
     if isinstance(inner, FunctionType):
         file = inner.__code__.co_filename
-        made = inner.__name__.startswith("__") and file == "<string>"  # by dataclasses
+        made = inner.__name__.startswith("__") and file == "<string>"  # made by dataclasses
         return not (made or _is_known(file))
     kind = type(value)
     if kind.__module__ == "unittest.mock":
@@ -95,7 +95,7 @@ def is_foreign(value: object) -> bool:
 
 @cache
 def _is_known(file: str) -> bool:
-    """Return whether a file belongs to Python, to an installed distribution or to this package; text in <> has none."""
+    """Return whether a file belongs to Python, to an installed distribution or to this package; <…> is no file."""
     if file.startswith("<"):
         return file != "<string>"
     return file.startswith(_folders()) or os.path.realpath(file).startswith(_folders())

@@ -1,7 +1,7 @@
-"""Look on at a measurement: whether its work is done each time, on the inputs of that time, inside the timed span.
+"""Watch a measurement: whether its work is done in each sample, on the current inputs, inside the timed span.
 
-Between samples, untimed, outputs are poisoned or inputs changed, as drawn, so that a result that is kept from another
-call shows. After each sample the result is hashed: it must be the same for the same inputs, and another for others.
+Between samples, untimed, outputs are poisoned or inputs changed, at random, to detect a result kept from another call.
+After each sample the result is hashed: it must be the same for the same inputs, and another for other inputs.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ from pytest_bandwidth.fixture.watched import Reference, Watched
 from pytest_bandwidth.frameworks.arrays import arrays_in
 from pytest_bandwidth.options.errors import UserHookFailed, WorkloadFailed, named_failures
 
-# Every fourth sample, as drawn, has the first one's inputs, and poisoned outputs; the others have changed inputs.
+# One sample in four, at random, has the first inputs and poisoned outputs; the others have changed inputs.
 PLAIN_SHARE = 0.25
-# An input of which fewer changes show in the result is not read each time. Of three kinds of changes a maximum shows
-# one, and so do a minimum and their places.
+# If a smaller share of an input's changes affects the result, the work does not read the input each time. Of the three
+# kinds of changes, one affects a maximum, a minimum, or the place of either.
 LEAST_SHOWN = 0.2
 KINDS = ("any", "largest", "smallest")
 FEWEST_CHANGES = 6
-# A reference tells of a single element whether it was looked at, and of the whole input whether all of the result is
-# new. It may take long: of each input two changes are compared, and so many in all.
+# With a reference, a change of one element shows whether the work reads it, and a change of the whole input whether all
+# of the result is new. A reference may be slow: two changes of each input are compared, and so many in total.
 KINDS_COMPARED = ("one", "all", *KINDS)
 FEWEST_COMPARED = 4
-# Then so many runs show what is kept from the call before: with changed inputs, the first ones, and either as drawn.
-# A result kept from a run with the first inputs does not show under changed ones: that order is drawn once in four.
+# Then so many runs detect results kept from the previous call: with changed inputs, with the first ones, then random.
+# A run with changed inputs cannot detect a result kept from a plain run: it follows a plain run only once in four.
 MIXED_TRIALS, CHANGED_AFTER_PLAIN = 12, 0.25
-# Changed inputs several times, then the first ones: work that is left out in each fourth call, or more often, shows.
-# A busy machine ends none of these runs early. Slow work is run twice.
+# Several runs with changed inputs, then one with the first inputs, detect work that is left out in at least every
+# fourth call. These runs have no time limit, so a busy machine does not end them. Slow work is run twice.
 WHOLE_PERIOD, OF_SLOW_WORK = 4, 2
-# To look at samples takes this share of the measurement's time at most, after the first ones.
+# After the first samples, looking at samples takes at most this share of the measurement's time.
 LOOKING_SHARE, ALWAYS_LOOKED_AT = 0.08, 6
-# So many numbers are not the same twice by chance, where other values of an input are changed.
+# So many numbers are not equal by chance in two runs with different inputs.
 LARGE_RESULT = 64
-# What is wrong after a sample and right so much later was done by a thread, or on a stream, that nobody waited for.
+# A result that changes within this time after a sample comes from a thread or stream that the work did not wait for.
 LATER_SECONDS, FIRST_SECONDS = 0.3, 0.01
-# At this sample the clock is looked at, and at the end.
+# The clock is checked at this sample, and at the end.
 LOOK_AT_CLOCK = 9
 DISABLED = "disabled"
 NO_ARRAY = "found no array of numbers that the work writes or returns"
-# Trials after the samples take so long, or this share of the time of the rounds, with one of each kind at least.
+# Trials after the samples take so long, or this share of the rounds' time, with at least one of each kind.
 TRIAL_SECONDS, TRIAL_SHARE = 0.02, 0.02
 
 
 @dataclass(slots=True)
 class _Input:
-    """Hold an input and its first contents' hash."""
+    """Hold an input and the hash of its first contents."""
 
     view: View
     is_declared: bool = True
@@ -80,33 +80,33 @@ class _Input:
 
 @dataclass(slots=True)
 class _Place:
-    """Hold what is known of one workload: the first result, those of other inputs, and what was found."""
+    """Hold the state of one workload: the first result, those of other inputs, and the finding."""
 
     samples: int = 0
     first: object = None
     expected: list[Any] = field(default_factory=list)
-    # By the reference, of the first inputs.
+    # The reference's results for the first inputs.
     wanted: list[Any] = field(default_factory=list)
     others: set[object] = field(default_factory=set)
     last: object = None
     last_place: int | None = None
     value: object = None
     returned: list[View] = field(default_factory=list)
-    # In how many samples each input was changed, and how many of these changes showed in the result; by its name.
+    # By input name: in how many samples it was changed, and how many of these changes affected the result.
     changes: Counter[str] = field(default_factory=Counter)
     shown: Counter[str] = field(default_factory=Counter)
     compared: int = 0
     finding: Finding | None = None
 
     def refute(self, what: str, text: str) -> None:
-        """Keep what is wrong; the first that is found stays."""
+        """Keep the first finding."""
         self.finding = self.finding or Finding(f"{OF_WORK}{what}", text)
 
 
 class WorkWatch(Watch):
-    """Look on at one measurement. honest: whether to do more than compare with the reference.
+    """Watch one measurement. honest: False = only compare with the reference.
 
-    Raises UsageError where no array can be looked into.
+    Raises UsageError where no array is accessible.
     """
 
     def __init__(self, watched: Watched, *, honest: bool) -> None:
@@ -114,13 +114,13 @@ class WorkWatch(Watch):
         self._reference = reference_of(watched.check)
         self._has_function = callable(getattr(self._reference, "expected", None))
         self._places = [_Place() for _ in watched.workloads]
-        self._generator = np.random.default_rng()  # of the system's entropy: nothing measured can know what comes
+        self._generator = np.random.default_rng()  # from the system's entropy: the work cannot predict it
         work = watched.workloads[0]
-        # A launch's graph works on copies of its arrays, and of a sample of blocks the result is no whole one.
+        # A launch's graph works on copies of its arrays; a sample of blocks computes only a part of the result.
         in_graph = work.graph and work.launch is not None and self._device.identity.on_gpu
         in_part = work.blocks is not None and self._device.identity.counts_only
         self._honest, self._sees_samples = honest and not in_part, not in_graph
-        # Why the work cannot be checked; None where it can.
+        # The reason if the work cannot be checked, else None.
         self._why_not = "a sample of blocks leaves no whole result" if in_part else None
         self._written = [one for one in work.writes if not any(overlap(one, other) for other in watched.returned)]
         reads, writes = self._views("reads", work.reads), self._views("writes", self._written)
@@ -136,21 +136,21 @@ class WorkWatch(Watch):
             for path, one in arrays_in(value, "", passing_over=True)
         )
         known = [view for name, one in others if (view := view_of(self._device, name, one)) is not None]
-        # Of these the first run tells whether they are written.
+        # The first run shows which of these are written.
         self._undeclared = [one for one in known if not any(overlap(one.own, other.own) for other in declared)]
         self._held: list[tuple[View, Any]] = []
         self._region: Region | None = None
-        # Where inputs have their largest and smallest elements.
+        # The places of the inputs' largest and smallest elements.
         self._extremes: dict[tuple[str, str], int | None] = {}
-        # By the reference, of this sample's inputs; None where the result is not compared.
+        # The reference's results for this sample's inputs; None where the result is not compared.
         self._wanted: list[Any] | None = None
         self._changed: _Input | None = None
-        # Samples, those looked at, and what that took.
+        # The number of samples, the number looked at, and the seconds for that.
         self._taken, self._looked_at, self._looking_seconds, self._started = 0, 0, 0.0, time.monotonic()
-        # Whether the work raised on other values of its inputs: then they stay as they are.
+        # Whether the work raised for changed inputs: then inputs are not changed any more.
         self._raises = False
         self._is_plain = self._is_watched = self._has_begun = False
-        if self._device.identity.counts_only and self._why_not is None:  # no sample tells when
+        if self._device.identity.counts_only and self._why_not is None:  # there are no samples
             if honest and work.setup is not None:
                 self._begin()
             if work.setup is None:
@@ -165,11 +165,11 @@ class WorkWatch(Watch):
     # --- between samples
 
     def before(self, place: int) -> None:
-        """Poison outputs or change an input before a sample, and give arrays that the work changes their contents."""
+        """Before a sample, poison outputs or change an input, and restore arrays that the work changes in place."""
         self._is_watched = place < len(self._places) and self._sees_samples
         if not self._is_watched:
             return
-        # As many samples are looked at as a share of the time allows, drawn so that no work can know which.
+        # A share of the time limits how many samples are looked at. They are random, so that no work can predict them.
         now, self._taken = time.monotonic(), self._taken + 1
         seconds_each = (now - self._started) / self._taken
         self._is_watched = (
@@ -196,7 +196,7 @@ class WorkWatch(Watch):
             self._begin()
         work = self._watched.workloads[0]
         if work.setup is None and self._held:
-            # To give them their contents takes time: what works in place is looked at as often as in vain.
+            # Restoring takes time, so only some samples of in-place work are looked at.
             if state.first is not None and plain is None and self._generator.random() > PLAIN_SHARE:
                 self._is_watched = False
                 return
@@ -218,7 +218,7 @@ class WorkWatch(Watch):
                     view.poison()
 
     def _want(self, state: _Place) -> None:
-        """Ask the reference, before the work may change what it is given, for the result of the inputs as they are."""
+        """Compute the reference's results for the current inputs, before the work can change its arguments."""
         self._wanted = None
         if self._reference is None:
             return
@@ -239,7 +239,7 @@ class WorkWatch(Watch):
             state.wanted = self._wanted or []
 
     def _begin(self) -> None:
-        """Keep what arrays hold before the first run."""
+        """Record the contents of arrays before the first run."""
         self._has_begun = True
         for one in self._inputs:
             one.digest = one.view.digest()
@@ -248,7 +248,7 @@ class WorkWatch(Watch):
         self._held += [(view, view.copy()) for view in self._undeclared]
 
     def _sort_undeclared(self) -> None:
-        """Tell after the first run which arrays that are not declared it wrote."""
+        """Sort undeclared arrays after the first run: arrays that it wrote are in-place ones, the others are inputs."""
         written: list[tuple[View, Any]] = []
         for view, contents in self._held:
             if view in self._in_place:
@@ -261,7 +261,7 @@ class WorkWatch(Watch):
         self._held, self._undeclared = written, []
 
     def _changeable(self) -> list[_Input]:
-        """Return the inputs that are floating-point, or of whole numbers where none is; none where the work raised."""
+        """Return the floating-point inputs, else the integer ones that are not ordered; [] after the work raised."""
         if self._raises:
             return []
         given = [*self._inputs, *(_Input(view) for view, _ in self._held if view in self._in_place)]
@@ -270,7 +270,7 @@ class WorkWatch(Watch):
         return floating or [one for one in changeable if not is_ordered(one.view)]
 
     def _change(self, state: _Place) -> bool:
-        """Change a region of the input that was changed least often."""
+        """Change a region of the input that was changed least often; return whether that was possible."""
         among = self._changeable()
         if not among:
             return False
@@ -287,7 +287,7 @@ class WorkWatch(Watch):
         return self._region is not None
 
     def after(self, place: int, value: object) -> None:
-        """Look at what a sample left, and give a changed input its contents back."""
+        """Check the results of a sample, and restore a changed input."""
         if not self._is_watched:
             return
         state, now = self._places[place], time.monotonic()
@@ -316,7 +316,7 @@ class WorkWatch(Watch):
             self._look_at_clock(state)
 
     def recovers(self) -> bool:
-        """Give a changed input its contents back, and change none from now on."""
+        """Restore a changed input and stop changing inputs; return whether one was changed."""
         if self._region is None:
             return False
         self._region.restore()
@@ -330,7 +330,7 @@ class WorkWatch(Watch):
         return tuple(view.digest() for view in self._results(returned))
 
     def _inverted_digest(self, state: _Place) -> object:
-        """Return the digest of the results as they were before they were poisoned; None if that cannot be told."""
+        """Return the digest of the results as before they were poisoned; None if an array is not writable."""
         views = self._results(state.returned)
         if not all(view.is_writable for view in views):
             return None
@@ -346,16 +346,16 @@ class WorkWatch(Watch):
             state.refute("tampered", f"{name} was replaced while the test ran: no figure can be believed")
 
     def _returned(self, state: _Place, value: object) -> list[View]:
-        """Return views of the arrays that a work returned, but for those that it writes or is given."""
+        """Return views of the arrays that the work returned, without those that it writes or got as inputs."""
         found = [one for _, one in arrays_in(value, "", passing_over=True)]
-        is_result = not (self._outputs or self._in_place)  # else it is a status, say
+        is_result = not (self._outputs or self._in_place)  # else it may be a status
         if not found and is_result and isinstance(value, (np.generic, int, float, complex)):
             found = [np.array(value)]
         makes = not found and hasattr(type(value), "__array__") and not isinstance(value, np.generic)
         if (lazy := value if makes else next(filter(is_foreign, found), None)) is not None:
             kind = type(lazy).__name__
-            told = f"it returns a {kind}, which may compute when it is looked at: expected an array itself"
-            state.refute("deferred-work", told)
+            text = f"it returns a {kind}, which may compute when it is looked at: expected an array itself"
+            state.refute("deferred-work", text)
         views = []
         for place, one in enumerate(found):
             view = view_of(self._device, f"result[{place}]", one)
@@ -365,8 +365,8 @@ class WorkWatch(Watch):
             if given is None:
                 views.append(view)
             elif self._honest:
-                told = f"{view.name} lies in the memory of {given.name}, which is not declared as written"
-                state.refute("aliased-result", told)
+                text = f"{view.name} lies in the memory of {given.name}, which is not declared as written"
+                state.refute("aliased-result", text)
         return views
 
     def _first(self, state: _Place) -> None:
@@ -385,12 +385,12 @@ class WorkWatch(Watch):
         elif self._watched.marker.honest or self._reference is not None:
             asked = "honest=True" if self._reference is None else "check"
             raise UsageError(f"{asked}: {NO_ARRAY}, expected some in writes=, among its arguments, or returned")
-        else:  # the option asks it of all tests
+        else:  # by the option, which applies to all tests
             self._why_not = NO_ARRAY
         self._compare(state)
 
     def _look_at_inputs(self, state: _Place) -> bool:
-        """Return whether all inputs hold what they held; a set-up may change them."""
+        """Return whether all inputs are unchanged, or a set-up may change them."""
         if self._watched.workloads[0].setup is not None:
             return True
         modified = next((one.view for one in self._inputs if one.view.digest() != one.digest), None)
@@ -404,18 +404,18 @@ class WorkWatch(Watch):
     # --- judging what a sample left
 
     def _judge_other(self, state: _Place) -> None:
-        """Say what is wrong with a result that is not the first one's, though the inputs are."""
+        """Find why a result differs from the first one for the same inputs."""
         if not self._look_at_inputs(state):
             return
         if self._comes_later(state, LATER_SECONDS):
             return
         if self._reference is not None and self._difference(state) is None:
-            return  # added up in another order
+            return  # sums in another order
         if self._digest(state.returned) in state.others:
             state.refute("stale-result", "the result is that of an earlier call, which had other inputs")
         elif self._inverted_digest(state) in state.others:
-            told = "the result is the array of an earlier call, which had other inputs: nothing wrote it in this one"
-            state.refute("stale-result", told)
+            text = "the result is the array of an earlier call, which had other inputs: nothing wrote it in this one"
+            state.refute("stale-result", text)
         else:
             for view, contents in zip(self._results(state.returned), state.expected, strict=False):
                 self._judge_array(state, view, contents)
@@ -425,18 +425,18 @@ class WorkWatch(Watch):
         """Return whether the result changes by itself after the call."""
         until, found = time.monotonic() + seconds, self._digest(state.returned)
         while time.monotonic() < until:
-            time.sleep(0.01)  # a thread that nobody knows of sends no signal when it has written
+            time.sleep(0.01)  # an unknown thread sends no signal after it has written
             if self._digest(state.returned) != found:
-                told = "the result was not there at the end of the call, and came later: wait for threads and streams"
-                state.refute("deferred-work", told)
+                text = "the result was not there at the end of the call, and came later: wait for threads and streams"
+                state.refute("deferred-work", text)
                 return True
         return False
 
     def _judge_array(self, state: _Place, view: View, contents: Any) -> None:
-        """Tell what was not written from what is another result. contents: of the first result."""
+        """Report unwritten elements, else different results for the same inputs. contents: of the first result."""
         if view.array.shape != contents.shape:
-            told = f"{view.name} has the shape {view.array.shape}, and had {contents.shape} in the first run"
-            return state.refute("nondeterministic", told)
+            text = f"{view.name} has the shape {view.array.shape}, and had {contents.shape} in the first run"
+            return state.refute("nondeterministic", text)
         before, now = View("", contents, contents, self._device).bits(), view.bits()
         places = view.xp.flatnonzero(now != before)
         if not places.size:
@@ -444,27 +444,27 @@ class WorkWatch(Watch):
         each = max(1, now.size // view.array.size)
         poisoned = before ^ 1 if view.array.dtype.kind == "b" else ~before
         left = view.xp.flatnonzero(now == poisoned)
-        # Of a byte one wrong value in 255 is the poison by chance.
+        # One wrong byte in 255 equals the poison by chance.
         if view not in self._in_place and left.size * (64 if view.array.dtype.itemsize > 2 else 2) > places.size:
             return self._refute_unwritten(state, view, left, each)
         if self._reference is not None:
             return None
         count, first = max(1, int(places.size) // each), place_in(view.array, int(places[0]) // each)
-        told = f"the same inputs gave another result in sample {state.samples}: {count:,} of {view.array.size:,} "
-        told += f"elements of {view.name} differ, first {first}"
+        text = f"the same inputs gave another result in sample {state.samples}: {count:,} of {view.array.size:,} "
+        text += f"elements of {view.name} differ, first {first}"
         meant = "where that is meant, give check= a Reference with rtol= or atol="
-        return state.refute("nondeterministic", f"{told}; {meant}")
+        return state.refute("nondeterministic", f"{text}; {meant}")
 
     def _refute_unwritten(self, state: _Place, view: View, left: Any, each: int) -> None:
         count, first = max(1, int(left.size) // each), place_in(view.array, int(left[0]) // each)
         if count == view.array.size and view in state.returned:
-            told = f"{view.name} is the array of an earlier call, and nothing wrote it in this one"
-            return state.refute("stale-result", told)
-        told = f"{count:,} of {view.array.size:,} elements of {view.name} were not written, first {first}"
-        return state.refute("unwritten", told)
+            text = f"{view.name} is the array of an earlier call, and nothing wrote it in this one"
+            return state.refute("stale-result", text)
+        text = f"{count:,} of {view.array.size:,} elements of {view.name} were not written, first {first}"
+        return state.refute("unwritten", text)
 
     def _judge_changed(self, state: _Place, found: object) -> None:
-        """Note whether a changed input shows in the result; some are compared with the reference."""
+        """Record whether a changed input affects the result; compare some of the results with the reference."""
         shows = found != state.first
         if self._changed is not None:  # else set-up made other inputs
             name = self._changed.view.name
@@ -472,7 +472,7 @@ class WorkWatch(Watch):
             state.shown[name] += shows
             state.others.add(found)
             is_large = sum(view.array.size for view in self._results(state.returned)) >= LARGE_RESULT
-            # The same element, of one input or two, may be given the same value twice, where there are few.
+            # With few elements, the same element may get the same value in two changes, even of two inputs.
             place, before = getattr(self._region, "start", None), state.last_place
             state.last_place = place
             if shows and is_large and found == state.last and place != before:
@@ -480,7 +480,7 @@ class WorkWatch(Watch):
         self._compare(state, "wrong-result" if shows else "stale-result")
 
     def _compare(self, state: _Place, what: str = "wrong-result") -> None:
-        """Compare the result with the reference's."""
+        """Report a result that differs from the reference's."""
         if state.finding is not None or (wrong := self._difference(state)) is None:
             return
         if self._honest and self._comes_later(state, LATER_SECONDS):
@@ -493,11 +493,11 @@ class WorkWatch(Watch):
         state.refute(what, wrong)
 
     def _difference(self, state: _Place) -> str | None:
-        """Return how the result differs from the reference's; None where it does not, or is not compared."""
+        """Return how the result differs from the reference's; None where they agree or are not compared."""
         if self._reference is None:
             return None
         if self._wanted is None and self._changed is None:
-            self._want(state)  # no sample told when
+            self._want(state)  # there was no sample to do so
         if self._wanted is None:
             return None
         results = state.returned or self._views("writes", self._written)
@@ -508,14 +508,14 @@ class WorkWatch(Watch):
     # --- after the samples
 
     def finished(self, place: int, measurement: Measurement) -> Measurement:
-        """Return the measurement with what was found; run the work again, untimed, for what samples do not show."""
+        """Return the measurement with the finding, after further untimed runs that check what samples cannot."""
         if measurement.method == DISABLED:
             return measurement
         if self._why_not is not None:
-            told = Finding(f"{OF_WORK}unchecked", f"the work is not checked: {self._why_not}", NOTE)
-            return measurement.with_finding(told)
+            finding = Finding(f"{OF_WORK}unchecked", f"the work is not checked: {self._why_not}", NOTE)
+            return measurement.with_finding(finding)
         state, workload = self._places[place], self._watched.workloads[place]
-        if state.first is None:  # no sample was looked at: the run left its result
+        if state.first is None:  # no sample was looked at: check the result of the run
             self._is_watched = self._is_plain = True
             if self._device.identity.counts_only or not self._watched.is_sampled:
                 self._after(state, measurement.value)
@@ -526,7 +526,7 @@ class WorkWatch(Watch):
             is_slow = workload.setup is not None or WHOLE_PERIOD * (measurement.seconds or 0.0) > seconds
             self._try(place, state, workload, seconds, OF_SLOW_WORK if is_slow else WHOLE_PERIOD)
         if state.finding is None and not self._device.identity.counts_only:
-            called = self._calls_reference(place, workload)  # its last run is of the test's own inputs
+            called = self._calls_reference(place, workload)  # the last run has the test's own inputs
             if not self._honest:
                 self._compare(state)
             if called and state.finding is None:
@@ -535,9 +535,9 @@ class WorkWatch(Watch):
         return measurement if state.finding is None else measurement.refuted(state.finding)
 
     def _try(self, place: int, state: _Place, workload: Workload, seconds: float, fewest_mixed: int) -> None:
-        """Change inputs until each showed, or did not show often enough; then judge which did.
+        """Change each input often enough, and report inputs whose changes do not affect the result.
 
-        seconds: where the device times, trials end after so long, once there is one of each kind, and `fewest_mixed`.
+        seconds: on devices that time, trials end after so long, once there is one of each kind and `fewest_mixed`.
         """
         counts_only, until = self._device.identity.counts_only, time.monotonic() + seconds
         fewest = len(KINDS_COMPARED) if self._has_function else len(KINDS) if counts_only else FEWEST_CHANGES
@@ -551,12 +551,12 @@ class WorkWatch(Watch):
             each_kind = all(state.changes[one.view.name] >= len(KINDS) for one in among)
             if self._changed is None or (time.monotonic() > until and each_kind and not counts_only):
                 break
-        for one in () if self._has_function else among:  # a reference tells what has to show
+        for one in () if self._has_function else among:  # a reference shows more exactly what is wrong
             changes, shown = state.changes[one.view.name], state.shown[one.view.name]
             if one.is_declared and changes >= len(KINDS) and shown < LEAST_SHOWN * changes:
-                told = f"{one.view.name} changed before {counted(changes, 'run')}, and the result in {shown} of them"
-                told += ": it is kept from an earlier call, or does not depend on it"
-                state.refute("stale-result", f"{told}; where that is right, give check= a reference")
+                text = f"{one.view.name} changed before {counted(changes, 'run')}, and the result in {shown} of them"
+                text += ": it is kept from an earlier call, or does not depend on it"
+                state.refute("stale-result", f"{text}; where that is right, give check= a reference")
         if not counts_only:
             plain = True
             for turn in range(MIXED_TRIALS):
@@ -570,7 +570,7 @@ class WorkWatch(Watch):
         self._look_at_clock(state)
 
     def _trial(self, place: int, workload: Workload, *, plain: bool = True) -> None:
-        """Run the work once as a sample is run."""
+        """Run the work once like a sample. plain: with the first inputs and poisoned outputs."""
 
         def prepare() -> None:
             if workload.setup is not None:
@@ -588,17 +588,17 @@ class WorkWatch(Watch):
         self.after(place, value)
 
     def _calls_reference(self, place: int, workload: Workload) -> bool:
-        """Run the work once more, and return whether it calls the function that the reference is."""
-        profiled = sys.getprofile() is not None  # by a profiler, whose own function cannot be put back
+        """Run the work once more, and return whether it calls the reference's function."""
+        profiled = sys.getprofile() is not None  # by a profiler, whose function cannot be restored
         function = getattr(self._reference, "expected", None)
-        if isinstance(function, FunctionType):  # of NumPy's functions everybody may call what they wrap
+        if isinstance(function, FunctionType):  # not NumPy's functions: any work may call what they wrap
             function = getattr(function, "__wrapped__", function)
         code = None if profiled else getattr(function, "__code__", None)
         called = False
 
         def look(frame: Any, event: str, _: object) -> None:
             nonlocal called
-            # Equal, too, where the work loaded the file once more.
+            # Code objects are also equal if the work has loaded the file again.
             called |= event == "call" and frame.f_code == code and frame.f_code.co_filename == code.co_filename
 
         def call() -> object:
@@ -612,10 +612,10 @@ class WorkWatch(Watch):
         return called
 
     def _move(self, state: _Place, workload: Workload) -> None:
-        """Run the work on other values of an input, and on a copy of it at another address: the result is the same."""
+        """Check that the work gives the same result for an input's new values and for a copy of them elsewhere."""
         watched, run_with = self._watched, self._watched.run_with
         floating = (one for one in self._inputs if one.view.is_floating and one.view.is_writable)
-        # Copies of two inputs that share memory would share none.
+        # Not with inputs that share memory: their copies would not.
         alone = (
             one
             for one in floating
@@ -624,7 +624,7 @@ class WorkWatch(Watch):
         one = next(alone, None)
         if one is None or self._raises or self._held or state.finding is not None or workload.setup is not None:
             return
-        if is_ordered(one.view):  # it may have to stay so
+        if is_ordered(one.view):  # it may have to stay ordered
             return
         try:
             with _halves_swapped(one.view):
@@ -635,34 +635,34 @@ class WorkWatch(Watch):
                 args = [copied(given, memo, id(one.view.own)) for given in watched.args]
                 keywords = {name: copied(given, memo, id(one.view.own)) for name, given in watched.keywords.items()}
             if run_with is None or not memo:
-                return  # what is declared is not among the arguments
+                return  # the declared array is not among the arguments
             for view in self._outputs:
                 if view.is_writable:
                     view.poison()
             there = self._returned(_Place(), run_with(args, keywords))
             if self._digest(there) == digest:
                 return
-            # Sums may be added up in another order.
+            # The difference may be rounding.
             results = [replace(view, array=view.copy()) for view in self._results(there)]
             with _halves_swapped(one.view):
                 here = self._returned(_Place(), watched.run(workload))
                 expected = [view.array for view in self._results(here)]
-                # Both may be right: sums may be added up in another order.
+                # With tolerances, since sums may be added up in another order.
                 limits = self._reference or Reference(None)
                 close = Reference(
                     None, rtol=max(1e-3, 2 * (limits.rtol or 0.0)), atol=max(1e-5, 2 * (limits.atol or 0.0))
                 )
                 if len(results) != len(expected) or compared(close, results, expected, self._device) is None:
                     return
-            told = "on arrays at other addresses it gives another result: it works on those of an earlier call"
-            state.refute("moved-inputs", told)
+            text = "on arrays at other addresses it gives another result: it works on those of an earlier call"
+            state.refute("moved-inputs", text)
         except (WorkloadFailed, MemoryError, OutOfMemory):
-            return  # it takes no such values, or there is no room for a copy
+            return  # the work does not accept these values, or a copy does not fit
 
 
 @contextmanager
 def _halves_swapped(view: View) -> Iterator[None]:
-    """Let an input hold its values in other places meanwhile."""
+    """Swap the halves of an input inside the `with` block."""
     parts = view.parts()
     swap_halves(parts)
     try:

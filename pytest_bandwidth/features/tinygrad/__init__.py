@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def pytest_bandwidth_devices() -> list[DeviceType]:
-    """Add `tinygrad`; its variants are tinygrad's names of backends, and a card's number."""
+    """Add `tinygrad`; its variants are tinygrad's names of backends, with a card's number where there is one."""
     from pytest_bandwidth.domain.device import DeviceType
 
     return [DeviceType("tinygrad", _open, "host", "tinygrad:METAL", r"[A-Za-z]\w{0,20}(:[0-9]{1,4})?")]

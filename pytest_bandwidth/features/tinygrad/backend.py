@@ -1,4 +1,4 @@
-"""Know tinygrad: open and identify its backends, know its tensors, and tell what it counts that its kernels move."""
+"""Support tinygrad: open and identify backends, handle tensors, and report the bytes that tinygrad counts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ OLDEST = (0, 13)
 EXPECTED = "expected tinygrad:BACKEND or tinygrad:BACKEND:N with a backend such as METAL, AMD, NV, CUDA, CPU or PYTHON"
 # It schedules kernels and runs none.
 COUNTS_ALONE = "NULL"
-# It runs kernels in Python, some microseconds for each number: caches and large probes are nothing to it.
+# It runs kernels in Python, some microseconds for each number: neither caches nor large probes matter.
 INTERPRETER = "PYTHON"
-# They compute in the host's memory.
+# Backends that compute in the host's memory.
 ON_HOST = frozenset({"CPU", INTERPRETER})
 LONGEST_REASON = 200
 
@@ -53,16 +53,16 @@ class Backend:
         return self.kind == INTERPRETER
 
     def tensor(self, data: Any, dtype: Any = None) -> Any:
-        """Return a copy in the backend's memory, of NumPy's array or of bytes. Raises what tinygrad raises."""
+        """Return a copy of a NumPy array or of bytes in the backend's memory. Raises tinygrad's errors."""
         return self.tinygrad.Tensor(data, dtype=dtype, device=self.name).realize()
 
     def synchronize(self) -> None:
-        """Wait until all that was given to the backend is done."""
+        """Wait until the backend has finished all work."""
         self.opened.synchronize()
 
     def free(self) -> None:
-        """Give the system back what tinygrad keeps of freed buffers for later ones."""
-        # What a function was captured with refers to itself: its buffers go with the next collection.
+        """Release the freed buffers that tinygrad caches for reuse."""
+        # A captured function is part of a reference cycle: a garbage collection frees its buffers.
         gc.collect()
         keeps = getattr(self.opened.allocator, "free_cache", None)
         if keeps is not None:
@@ -70,16 +70,16 @@ class Backend:
 
 
 def open_backend(name: str | None) -> Backend:
-    """Open a backend by tinygrad's name, ``METAL`` or ``AMD:1``; None = the one that tinygrad takes by itself.
+    """Open a backend by tinygrad's name, ``METAL`` or ``AMD:1``; None = tinygrad's default.
 
-    Where nothing says which device tinygrad's own default is, as the variable DEV does, it is this one from then on.
+    Without a default in the variable DEV, this backend becomes tinygrad's default.
     Raises DeviceUnavailable where tinygrad is missing or too old, and where the backend does not compute.
     """
     tinygrad = _library()
     default = import_module("tinygrad.helpers").DEV
     before = default.value
     try:
-        # Else any operation would have tinygrad look for a default device, which opens all there are and needs one.
+        # Else any operation makes tinygrad search for a default device: that opens all devices and may find none.
         if name is not None and not default.device:
             default.value = name.partition(":")[0].upper()
         named = str(tinygrad.Device.canonicalize(name))
@@ -91,12 +91,12 @@ def open_backend(name: str | None) -> Backend:
         default.value = before
         if isinstance(error, DeviceUnavailable):
             raise
-        # Whatever a driver, a compiler or their absence raises.
+        # Any exception of a driver or a compiler, or of their absence.
         asked = "tinygrad" if name is None else f"tinygrad:{name}"
         if isinstance(error, ModuleNotFoundError) and ".ops_" in str(error.name):
             raise DeviceUnavailable(f"found {asked}, which is no backend of tinygrad's; {EXPECTED}") from None
-        said = (str(error).splitlines() or [""])[0][:LONGEST_REASON]
-        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        message = (str(error).splitlines() or [""])[0][:LONGEST_REASON]
+        reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
         raise DeviceUnavailable(
             f"{asked} does not compute here ({reason}): python -m tinygrad.device tells which backends do"
         ) from None
@@ -120,12 +120,12 @@ def _library() -> Any:
 
 
 LONGEST_NAME = 100
-# Which of tinygrad's settings make other kernels of the same tensors, or dispatch them otherwise.
+# tinygrad's settings that change the kernels of a computation, or their dispatch.
 _SETTINGS = ("BEAM", "NOOPT", "JIT")
 
 
 def identify(backend: Backend) -> DeviceIdentity:
-    """Identify a backend: the card's name where one is told, else its architecture; the processor's on the host."""
+    """Identify a backend by the card's name, else by its architecture; on the host by the processor's name."""
     opened = backend.opened
     renderer = type(opened.renderer).__name__.removesuffix("Renderer")
     helpers = import_module("tinygrad.helpers")
@@ -148,11 +148,11 @@ def identify(backend: Backend) -> DeviceIdentity:
 
 
 def _card(backend: Backend) -> str:
-    """Return what a backend computes on; its architecture where it has no name that tinygrad knows."""
+    """Return the name of the hardware that a backend computes on, else its architecture."""
     if backend.kind in ON_HOST:
         return processor_name()
     found = None
-    # METAL holds the system's own device, CL the name that the driver told; neither is documented.
+    # METAL has the system's device object, CL the driver's device name; neither attribute is documented.
     with suppress(Exception):
         if backend.kind == "METAL":
             found = str(import_module("tinygrad.runtime.ops_metal").from_ns_str(backend.opened.sysdevice.name()))
@@ -172,7 +172,7 @@ def _architecture(opened: Any) -> str | None:
 
 
 class Tinygrad(Framework):
-    """Know tinygrad's tensors, which are recipes until they are realized."""
+    """Support tinygrad's tensors, which are unevaluated expressions until they are realized."""
 
     name = "tinygrad"
     computes_later = True
@@ -200,7 +200,7 @@ class Tinygrad(Framework):
 
     def is_on_host(self, array: Any) -> bool:
         devices = array.device if isinstance(array.device, tuple) else (array.device,)
-        # Of its backends, those that compute, or only count, in the host's memory.
+        # Backends that compute in the host's memory, and the one that only counts.
         return all(str(device).partition(":")[0] in ON_HOST | {COUNTS_ALONE} for device in devices)
 
     def is_made(self, array: Any) -> bool:
@@ -215,19 +215,19 @@ class Tinygrad(Framework):
         return int(self._tinygrad.GlobalCounters.kernel_count)
 
 
-# ---- what kernels move, by tinygrad's own account: in all, and one by one --------------------------------------------
+# ---- the bytes of kernels by tinygrad's own count: in total, and of each kernel --------------------------------------
 
 # In a measurement's `detail`.
 KERNELS = "tinygrad"
-# A finding of this code tells that a call's kernels move other bytes than were declared.
+# Code of the finding that a call's kernels move other bytes than declared.
 KERNELS_MOVE = "kernels-move"
 
 
 class Counts:
-    """Note what the last run of a callable added to ``GlobalCounters``.
+    """Record how much the last run of a callable added to ``GlobalCounters``.
 
-    They count a buffer at most whole for each kernel, however often that reads it, and several kernels that `TinyJit`
-    replays as a graph, where the backend has such, as one. They are not reset here.
+    They count a buffer at most once for each kernel, however often the kernel reads it. They count the kernels of a
+    graph, which `TinyJit` replays on some backends, as one. They are not reset here.
     """
 
     def __init__(self, tinygrad: Any) -> None:
@@ -236,7 +236,7 @@ class Counts:
         self.total_bytes = 0
 
     def around(self, call: Call) -> Call:
-        """Return the call, noting what it adds."""
+        """Return a call that also records what it adds to the counters."""
 
         def run() -> object:
             counters = self._counters
@@ -249,9 +249,9 @@ class Counts:
         return run
 
     def finding(self, declared_bytes: int) -> Finding | None:
-        """Tell where the kernels move other bytes than were declared; None where they do not."""
+        """Return the finding that the kernels move other bytes than declared; None where they do not."""
         total = self.total_bytes
-        # A callable that resets the counters itself leaves nothing to tell.
+        # No kernels are counted where the callable resets the counters itself.
         if self.kernels <= 0 or not differ(total, declared_bytes):
             return None
         verb = "moves" if self.kernels == 1 else "move"
@@ -268,9 +268,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def explained_tinygrad(call: Callable[[], Any], given: object) -> Explanation:
-    """Run the call once, realize what it returns, and return what its kernels move, by tinygrad's GlobalCounters.
+    """Run the call once, realize its results, and return the bytes of its kernels by tinygrad's GlobalCounters.
 
-    given: its arguments. Raises UsageError where no kernel ran.
+    given: the call's arguments. Raises UsageError where no kernel ran.
     """
     tinygrad = sys.modules["tinygrad"]
     context = import_module("tinygrad.helpers").Context
@@ -289,7 +289,7 @@ def explained_tinygrad(call: Callable[[], Any], given: object) -> Explanation:
 
 
 class _Watch(io.TextIOBase):
-    """Stand in for the output: each line about a kernel comes when that has been counted."""
+    """Replace the output stream: tinygrad prints a kernel's line after it has counted that kernel."""
 
     def __init__(self, counters: Any) -> None:
         self._counters = counters
@@ -306,7 +306,7 @@ class _Watch(io.TextIOBase):
         return len(text)
 
     def kernels(self) -> tuple[Operator, ...]:
-        """Return all that was counted: kernels that no line told come as one."""
+        """Return one operator for each line, and one for all kernels without a line."""
         count = self._now()[2] - self._before[2]
         if count:
             self._note(f"{count} kernels" if count > 1 else "a kernel")

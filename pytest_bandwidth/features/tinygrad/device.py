@@ -1,6 +1,6 @@
-"""Measure one of tinygrad's backends: callables on its tensors, timed by the host's clock until the backend is done.
+"""Measure callables on tensors of a tinygrad backend, by the host's clock until the backend is done.
 
-Nothing in tinygrad gives another's stream an event, so the figure holds what Python and the driver take to dispatch.
+tinygrad has no API to record events on its streams, so the time includes the dispatch by Python and the driver.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from pytest_bandwidth.domain.traffic import Traffic, nearest_mix
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.tinygrad.backend import KERNELS, ON_HOST, Backend, Counts, identify
 
-# tinygrad tells no cache's size, so the largest of today is assumed: Apple's system level cache has up to 96 MB,
-# NVIDIA's second level up to 128, AMD's Infinity Cache 256 in an MI300X.
+# tinygrad has no API for the cache size, so the largest that exists is assumed: 96 MB for Apple's system level cache,
+# 128 MB for NVIDIA's L2, 256 MB for AMD's Infinity Cache (MI300X).
 LARGEST_GPU_CACHES = {"METAL": 96 << 20, "CUDA": 128 << 20, "NV": 128 << 20}
 LARGEST_GPU_CACHE_BYTES = 256 << 20
-# A number, so that nothing is left of the call but its dispatch; the fastest of so many counts.
+# Kernels of one number measure the dispatch alone; the fastest of so many calls counts.
 SMALLEST_ELEMENTS = 1
 DISPATCH_CALLS = 64
-# Whole numbers: every backend has them.
+# Every backend supports integers.
 ELEMENT, ELEMENT_BYTES = "int32", 4
-# An interpreter is as fast at any size: so much takes it a tenth of a second.
+# An interpreter has the same speed at any size: this many bytes take it a tenth of a second.
 LARGEST_INTERPRETED_BYTES = 1 << 16
 WRITTEN = 7
-# tinygrad runs a function once as it is and captures the second run; the third replays that.
+# tinygrad runs a function without capture first, captures the second run, and replays it from the third on.
 RUNS_TO_CAPTURE = 2
 
 
 class TinygradDevice(HostTimedDevice):
-    """Measure on one of tinygrad's backends. Not for several threads at once."""
+    """Measure on one of tinygrad's backends. Not thread-safe."""
 
     method = "clock+synchronize"
 
@@ -52,7 +52,7 @@ class TinygradDevice(HostTimedDevice):
         self._backend = backend
         self._source = RandomSource()
         self._counts = Counts(backend.tinygrad)
-        # The last level of what caches its memory: None where unknown, and 0 where it makes no difference.
+        # The size of the last cache level: None where unknown, 0 where it makes no difference.
         cache = last_cache_bytes() if backend.kind in ON_HOST else None
         assumed_bytes = LARGEST_GPU_CACHES.get(backend.kind, LARGEST_GPU_CACHE_BYTES)
         probes = BackendProbes(backend)
@@ -61,7 +61,7 @@ class TinygradDevice(HostTimedDevice):
 
     @property
     def xp(self) -> Any:
-        """Return the module tinygrad, for its Tensor, TinyJit and dtypes: it has no module that looks like NumPy."""
+        """Return the module tinygrad, for its Tensor, TinyJit and dtypes: it has no module with NumPy's API."""
         return self._backend.tinygrad
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
@@ -77,7 +77,7 @@ class TinygradDevice(HostTimedDevice):
         return self._copied(np.zeros(checked_array_shape(shape), resolve_dtype(dtype)))
 
     def nbytes(self, array: Any) -> int:
-        """Return bytes of a realized tensor on this backend. Raises UsageError for anything else."""
+        """Return the bytes of a realized tensor on this backend. Raises UsageError for anything else."""
         backend = self._backend.name
         if not isinstance(array, self._backend.tinygrad.Tensor):
             raise UsageError(
@@ -97,7 +97,7 @@ class TinygradDevice(HostTimedDevice):
         return int(array.nbytes())
 
     def check_array(self, path: str, array: Any, framework: str) -> None:
-        """Raise UsageError for anything but a tensor on this backend: copying it there would be timed, too."""
+        """Raise UsageError for anything but a tensor on this backend: else the copy to it would be timed as well."""
         backend = self._backend.name
         if framework != "tinygrad":
             raise UsageError(
@@ -115,7 +115,7 @@ class TinygradDevice(HostTimedDevice):
         return run_untimed(workload, self._backend.synchronize)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
+        """Sample the workload together with its probe. Raises OutOfMemory, and the workload's own exceptions."""
         data_bytes = workload.data_bytes(self.nbytes)
         self._eviction.prepare(data_bytes, cold=workload.cold)
         dispatch_seconds = self._dispatch_seconds
@@ -128,7 +128,7 @@ class TinygradDevice(HostTimedDevice):
         return replace(explained, detail={DISPATCH_SECONDS: dispatch_seconds, KERNELS: counts})
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """Time one call from an idle backend until it is idle again: caches cold, no garbage collection."""
+        """Time one call from an idle backend until it is idle again, with cold caches and no garbage collection."""
         del stream  # a backend has one queue
         self._run_delay.look_for_threads()
         self._eviction.evict()
@@ -141,7 +141,7 @@ class TinygradDevice(HostTimedDevice):
         return self._run_delay.time(to_the_end)
 
     def make_ready(self) -> None:
-        """Have tinygrad load what any kernel takes."""
+        """Run a kernel once, so that tinygrad loads all that kernels need."""
         _ = self._dispatch_seconds
 
     def release(self) -> None:
@@ -153,24 +153,24 @@ class TinygradDevice(HostTimedDevice):
         if not array.size:
             raise UsageError(f"shape is {array.shape}, expected no size of 0: tinygrad realizes no empty tensor")
         try:
-            # As one row: of an array without dimensions tinygrad would make a constant, on another backend first.
+            # As one row: tinygrad would make a constant of an array without dimensions, on another backend first.
             row: Any = array.reshape(-1)
             dtype = None
-            if array.dtype.name == "bfloat16":  # NumPy has the type from elsewhere, tinygrad by itself
+            if array.dtype.name == "bfloat16":  # NumPy's bfloat16 comes from another package, tinygrad's is built in
                 row, dtype = row.tobytes(), self._backend.tinygrad.dtypes.bfloat16
             return self._backend.tensor(row, dtype).reshape(array.shape)
         except MemoryError as error:
             raise OutOfMemory(f"{error}: use a smaller size") from None
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            said = (str(error).splitlines() or [""])[0]
+            message = (str(error).splitlines() or [""])[0]
             raise UsageError(
-                f"tinygrad's {self._backend.name} made no tensor of dtype {array.dtype.name} ({said}): "
+                f"tinygrad's {self._backend.name} made no tensor of dtype {array.dtype.name} ({message}): "
                 "expected one that it has, such as 'float32'"
             ) from None
 
     @cached_property
     def _dispatch_seconds(self) -> float:
-        """Return the least seconds that a captured kernel of one number takes, with the wait for it."""
+        """Return the least time of a captured kernel on one number, including the wait for it."""
         numbers = tuple(self.random(SMALLEST_ELEMENTS, "int32") for _ in range(2))
         call = self._probes.captured(OPERATIONS["copy"], numbers)
         taken = []
@@ -183,11 +183,10 @@ class TinygradDevice(HostTimedDevice):
 
 
 class BackendProbes:
-    """Make a backend's probes: the plainest read, write, copy and add that tinygrad makes there, as captured kernels.
+    """Make a backend's probes: tinygrad's simplest read, write, copy and add, as captured kernels.
 
-    They read random bits: GPUs compress others. Each moves what ``GlobalCounters`` says of it, to a hundredth: a
-    reduction may take several kernels, whose partial results are small. The buffers of the last one are kept, which the
-    next may use as well.
+    They read random bits, since GPUs compress other data. ``GlobalCounters`` has the bytes of each to within 1 %: a
+    reduction may take several kernels with small partial results. The buffers of the last probe are kept for the next.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -197,7 +196,7 @@ class BackendProbes:
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return a probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory."""
-        del inputs  # it reads buffers of its own
+        del inputs  # a probe reads buffers of its own
         mix = nearest_mix(traffic)
         most = LARGEST_INTERPRETED_BYTES if self._backend.is_interpreter else LARGEST_BYTES
         wanted = min(max(traffic.bytes_moved, SMALLEST_BYTES), most)
@@ -207,7 +206,7 @@ class BackendProbes:
         return Probe(f"tinygrad {mix.name}", call, elements * ELEMENT_BYTES * mix.arrays)
 
     def reader(self, size: int) -> Call:
-        """Make a buffer of so many bytes and return what reads it through, to the end. Raises OutOfMemory."""
+        """Make a buffer of so many bytes and return a call that reads all of it. Raises OutOfMemory."""
         read = self.captured(OPERATIONS["read"], (self._buffer(size // ELEMENT_BYTES),))
 
         def run() -> None:
@@ -217,21 +216,21 @@ class BackendProbes:
         return run
 
     def captured(self, operation: Callable[..., Any], buffers: tuple[Any, ...]) -> Call:
-        """Return a call that replays an operation's kernels on those buffers; it is done when synchronized."""
+        """Return a call that replays an operation's kernels on the buffers; it does not wait for them."""
         jitted = self._backend.tinygrad.TinyJit(operation)
         for _ in range(RUNS_TO_CAPTURE):
             jitted(*buffers)
         return lambda: jitted(*buffers)
 
     def buffers(self, count: int, elements: int) -> tuple[Any, ...]:
-        """Return so many buffers of random bits, of those kept where they fit. Raises OutOfMemory."""
+        """Return so many buffers of random bits; kept buffers are reused where they fit. Raises OutOfMemory."""
         self._kept = [buffer for buffer in self._kept if buffer.shape == (elements,)]
         while len(self._kept) < count:
             self._kept.append(self._buffer(elements))
         return tuple(self._kept[:count])
 
     def release(self) -> None:
-        """Give the buffers back; probes made before must not run any more."""
+        """Free the buffers; earlier probes must not run any more."""
         self._kept = []
 
     def _buffer(self, elements: int) -> Any:
@@ -242,10 +241,10 @@ class BackendProbes:
             raise OutOfMemory(f"a probe's buffer of {size} on tinygrad's {self._backend.name}: {error}") from None
 
 
-# By the names of the mixes (`probe_mix`); the output comes first, a read has none.
+# By the names of the mixes (`probe_mix`); the output comes first, a read has no output.
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "read": lambda x: x.max().realize(),
-    # Of its own shape and type: any other constant is made in a buffer first, and then copied.
+    # A constant of the same shape and type: tinygrad would write any other to a buffer first, and copy it.
     "write": lambda out: out.assign(out.const_like(WRITTEN)).realize(),
     "copy": lambda out, x: out.assign(x).realize(),
     "add": lambda out, x, y: out.assign(x + y).realize(),

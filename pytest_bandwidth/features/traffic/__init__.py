@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pytest_bandwidth.features.traffic.ptx.counts import Execution
     from pytest_bandwidth.hooks import Column, DeviceType, Launch
 
-# Of old and new code, for the sectors of a block: evenly spread over the grid.
+# So many blocks of old and of new code are executed to count the sectors of a block; they are spread over the grid.
 BLOCKS = 16
 MAX_SECONDS = 3.0
 MAX_ARRAY_BYTES = 1 << 30
-# Of a whole grid: about ten instructions of each take as long as MAX_SECONDS.
+# The largest grid that is executed whole: ten instructions of each thread take about MAX_SECONDS.
 MAX_THREADS = 1 << 26
 
 
@@ -33,7 +33,7 @@ def pytest_bandwidth_devices() -> list[DeviceType]:
 
 @hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each architecture, where the run names several: each has its row, its entry and its verdict."""
+    """Parametrize a test by architecture where the run names several: each gets its row, its entry and its verdict."""
     if "bandwidth" not in metafunc.fixturenames:
         return
     from pytest_bandwidth.options.options import settings_of
@@ -45,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @hookimpl
 def pytest_bandwidth_columns() -> list[Column]:
-    """Add the figures and facts of a result that it brings."""
+    """Add the columns for what the device counted."""
     from pytest_bandwidth.features.traffic.columns import COLUMNS
 
     return list(COLUMNS)
@@ -55,15 +55,15 @@ def pytest_bandwidth_columns() -> list[Column]:
 def pytest_bandwidth_sectors(
     old: str, new: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]]
 ) -> Mapping[str, int] | None:
-    """Execute a few blocks of each on the CPU. None where they cannot be counted: arrays of more than 1 GiB, a launch
-    that takes more than seconds, what the traffic device does not model, or its extra is missing.
+    """Execute a few blocks of both kernels on the CPU, and return the sectors of a block. None where that fails: arrays
+    of more than 1 GiB, a launch that takes more than some seconds, a kernel that is not modelled, a missing extra.
     """
     found = {}
     for name, text in (("then", old), ("now", new)):
         execution = _executed(text, launch, host_args, BLOCKS)
         if execution is None:
             return None
-        counts = execution.counts  # of those that ran: a block's share
+        counts = execution.counts  # of all blocks that ran
         sectors = counts.loads.sectors + counts.stores.sectors + counts.atomics.sectors
         found[name] = round(sectors / execution.blocks_run)
     return found
@@ -73,7 +73,7 @@ def pytest_bandwidth_sectors(
 def pytest_bandwidth_distinct_bytes(
     ptx: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]]
 ) -> Mapping[str, int] | None:
-    """Execute the whole grid on the CPU. None where it cannot be counted, as above, or has too many threads."""
+    """Execute the whole grid on the CPU, and return its distinct bytes. None as above, and for too many threads."""
     if math.prod((*launch.grid, *launch.block)) > MAX_THREADS:
         return None
     execution = _executed(ptx, launch, host_args, None)
@@ -85,7 +85,7 @@ def pytest_bandwidth_distinct_bytes(
 def _executed(
     text: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]], blocks: int | None
 ) -> Execution | None:
-    """Execute a launch by its PTX, or so many of its blocks; None where that cannot be done in a few seconds."""
+    """Execute a launch from its PTX, or so many of its blocks; None where that fails or takes too long."""
     from pytest_bandwidth.domain.code.stored_kernel import entry_of
     from pytest_bandwidth.domain.errors import BandwidthError
 

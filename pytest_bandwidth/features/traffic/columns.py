@@ -1,4 +1,4 @@
-"""Show what a traffic device counted, out of a result's `detail`: as columns, as facts, and by source line."""
+"""Show the counts of a traffic device from a result's `detail`: as columns, as facts, and by source line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROWS_AT_MOST, HEADINGS_AT_MOST, ARRAYS_AT_MOST, CARDS_AT_MOST = 100, 12, 20, 10
 
 
 def accesses_of(detail: Nested) -> list[tuple[str, Nested]]:
-    """Return kind and counts of every kind that occurs."""
+    """Return each kind of access that occurs, with its counts."""
     return [(kind, access) for kind, name in KINDS if (access := mapping(detail, name)) and access.get("requests") != 0]
 
 
 def _sectors(outcome: Outcome) -> str | None:
-    """Write loads and stores, and atomics where there are any: 4.0 + 4.0."""
+    """Format sectors per request of loads and stores, and of atomics if there are any: 4.0 + 4.0."""
     loads, stores, atomics = (number(mapping(outcome.detail, name), "sectors_per_request") for _, name in KINDS)
     found = [loads, stores] if atomics is None else [loads, stores, atomics]
     if set(found) == {None}:
@@ -33,7 +33,7 @@ def _most_sectors(outcome: Outcome) -> float | None:
 
 
 def _patterns(outcome: Outcome) -> str | None:
-    """Name the commonest access pattern of loads, stores and atomics, once where they agree."""
+    """Return the most common access pattern of loads, of stores and of atomics; one name where they agree."""
     found = [text(mapping(outcome.detail, name), "pattern") for _, name in KINDS]
     return " / ".join(dict.fromkeys(name for name in found if name and name != "none")) or None
 
@@ -92,7 +92,7 @@ _VERBS = ("read", "written")
 
 
 def _accesses(outcome: Outcome) -> SmallTable | None:
-    """List what was counted, by source line where it says so: whatever columns that has."""
+    """List all counts of each access, by source line where lines are known."""
     found: list[tuple[str, Nested]] = []
     for line in mappings(outcome.detail, "lines"):
         place, source = f"{text(line, 'file')}:{line.get('line')}", text(line, "text")

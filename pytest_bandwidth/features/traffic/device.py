@@ -1,4 +1,4 @@
-"""Implement the traffic device: compile with NVRTC, execute the PTX on the CPU, count what it asks of memory.
+"""Implement the traffic device: compile with NVRTC, execute the PTX on the CPU, count its memory requests.
 
 Counts are deterministic requests of a functional model without caches: never DRAM bytes, never a measurement of time.
 """
@@ -65,23 +65,23 @@ NO_LAUNCH = (
     "this callable launched no kernel that the traffic device can count: expected bandwidth.launch(...), or a callable "
     "that calls a kernel of Triton or numba-cuda, or a launch from bandwidth.bind(...)"
 )
-MOST_FAULTS_TOLD = 5
-# Each is compiled, parsed and decoded once: a second or two, and some megabytes.
+MOST_FAULTS_SHOWN = 5
+# Each source is compiled, parsed and decoded once, which takes a second or two and some megabytes.
 SOURCES_KEPT = 32
-# The name of the file that PTX was compiled from comes first.
+# The first .file of PTX is the source that it was compiled from.
 _FIRST_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(?:[^"\n]*/)?([^"/\n]+)"', re.MULTILINE | re.ASCII)
-# Of all random numbers: counts that depend on the data are the same in every run.
+# The seed of all random numbers: counts that depend on the data are the same in every run.
 SEED = 0
 _OF_LLVM = "LLVM NVPTX"
-# NVRTC lists sm_90 alone, and compiles for sm_90a as well.
+# NVRTC lists only sm_90, but compiles for sm_90a as well.
 _SUFFIXES_SINCE = {"a": 90, "f": 100}
 
 
 @dataclass(eq=False)
 class _Module:
-    """Hold a program and what a test did to its variables, which all kernels of a source share.
+    """Hold a program and the variables that a test set in it; all kernels of a source share them.
 
-    parsed: the program as it was parsed. digests: of what the test set variables to.
+    parsed: the program as it was parsed. digests: of the values that the test gave to variables.
     """
 
     parsed: Program
@@ -93,7 +93,7 @@ class _Module:
 class TrafficKernel:
     """Hold a compiled kernel: its module, its name, the registers that the compiler gave it, and its identity.
 
-    not_executed: says why, where only its machine code is known; it has no module then.
+    not_executed: the reason, where only its machine code is known; it has no module then.
     """
 
     _module: _Module | None
@@ -105,7 +105,7 @@ class TrafficKernel:
 
     @property
     def module(self) -> _Module:
-        """Return what is executed. Raises NotOnThisDevice where that is not known."""
+        """Return the module to execute. Raises NotOnThisDevice for a kernel without PTX."""
         if self._module is None:
             raise NotOnThisDevice(self.not_executed)
         return self._module
@@ -125,9 +125,9 @@ class TrafficKernel:
 
 
 def open_traffic(archs: str = DEFAULT_ARCH) -> TrafficDevice:
-    """Model an architecture, or several that commas part; each test chooses one of them.
+    """Open the device for an architecture, or for several with commas between; each test chooses one of them.
 
-    Raises DeviceUnavailable without NVRTC, and for what it does not compile for.
+    Raises DeviceUnavailable without NVRTC, and for architectures that it does not compile for.
     """
     version, known = nvrtc.nvrtc_version(), nvrtc.supported_architectures()
     chosen = archs.split(",")
@@ -142,14 +142,14 @@ def open_traffic(archs: str = DEFAULT_ARCH) -> TrafficDevice:
 
 
 class TrafficDevice(Device):
-    """Count what launches ask of memory. Arrays are NumPy's; those of `empty` are known to be unwritten."""
+    """Count the memory requests of launches. Arrays are NumPy's; those of `empty` are marked as unwritten."""
 
     xp = np
 
     def __init__(self, archs: Sequence[str], version: str) -> None:
         self._archs = tuple(archs)
         several = len(archs) > 1
-        # A baseline of several belongs to no list of them: an entry's key names its own.
+        # The identity names no list of architectures: each baseline entry names its own in its key.
         self._identity = DeviceIdentity(
             kind="traffic",
             name="traffic" if several else f"traffic {archs[0]}",
@@ -162,14 +162,14 @@ class TrafficDevice(Device):
         )
         self._random = numpy_arrays.RandomSource(SEED)
         self._timeout = math.inf
-        # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
+        # Weak references, so that a session does not keep the arrays of all its tests. A view keeps its base alive.
         self._unwritten: list[weakref.ref[Any]] = []
         self._modules: weakref.WeakValueDictionary[int, _Module] = weakref.WeakValueDictionary()
-        # What a callable launches while it is measured, by which makers' compilers. It keeps their arrays: a new one
-        # must not get the address of one that went.
+        # The launches of a callable while it is measured, and the compilers of their makers. Launches keep their arrays
+        # alive: a new array must not get the address of a freed one.
         self._launched: list[tuple[Execution, MeasuredCode, Launch]] | None = None
         self._makers: dict[str, str] = {}
-        # So many blocks of a kernel that another maker launches.
+        # So many blocks are executed of kernels that Triton or numba-cuda launches.
         self._blocks: int | None = None
         self._model(archs[0])
 
@@ -197,10 +197,11 @@ class TrafficDevice(Device):
         self._model(variant)
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Return values in [1, 2) with random mantissas (integers: all bits random), the same in every run from a
-        test's beginning on. Raises UsageError, OutOfMemory.
+        """Return values in [1, 2) with random mantissas (integers: all bits random), the same in each run of a test.
+
+        Raises UsageError, OutOfMemory.
         """
-        # A copy of its own, exactly as large: whatever lies beyond it is out of bounds.
+        # A copy of exactly its size: all addresses beyond it are out of bounds.
         return np.array(self._random.array(shape, dtype)).view(Array)
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
@@ -227,7 +228,7 @@ class TrafficDevice(Device):
         return numpy_arrays.host_nbytes(array)
 
     def contents(self, array: Any) -> str:
-        """Tell what an array holds; of a virtual one, only what was touched of its allocation is read."""
+        """Return a digest of an array's contents; of a virtual array only the touched pages are read."""
         if not isinstance(array, np.ndarray) or not is_sparse(array):
             return super().contents(array)
         data, start = flat_bytes(array)
@@ -236,8 +237,8 @@ class TrafficDevice(Device):
     def kernel(self, source: KernelSource) -> Any:
         """Compile for the device's architecture, or take the PTX that is compiled already.
 
-        Raises KernelError with the log, or with the names that exist; NotOnThisDevice for machine code alone, where it
-        is for another architecture.
+        Raises KernelError with the log, or with the names that exist; NotOnThisDevice where there is only machine code
+        for another architecture.
         """
         if source.compiled:
             return self._of_compiled(source)
@@ -270,15 +271,15 @@ class TrafficDevice(Device):
         return TrafficKernel(self._module_of(program), name, resources, kernel_code(ptx, b"", name), source)
 
     def _module_of(self, parsed: Program) -> _Module:
-        """Return the module of a source, the same one as long as a kernel of it exists."""
+        """Return the module of a source: the same object as long as one of its kernels exists."""
         found = self._modules.get(id(parsed))
-        if found is None:  # a new one allocates all variables of the program
+        if found is None:  # a new module allocates all variables of the program
             found = self._modules[id(parsed)] = _Module(parsed, parsed.renewed())
         return found
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
-        """Return a call that executes the launch. It raises UsageError for what it would misread, KernelFault for what
-        it did wrong.
+        """Return a call that executes the launch. It raises UsageError for arguments that the kernel would misread, and
+        KernelFault for faults of the kernel.
         """
         del stream  # launches are executed one after the other
         if is_dispatcher(launch.kernel):
@@ -297,7 +298,7 @@ class TrafficDevice(Device):
         return lambda: self._execute(launch, None, lambda _: None)
 
     def resources(self, launch: Launch) -> KernelResources | None:
-        """Return what the compiler gave the launch's kernel, and the launch's shape and occupancy."""
+        """Return the resources of the launch's kernel, and the launch's shape and occupancy."""
         known, occupancy = self._given(launch)
         if known is None:
             return None
@@ -311,19 +312,19 @@ class TrafficDevice(Device):
         )
 
     def code(self, launch: Launch) -> MeasuredCode:
-        """Identify the launch's kernel by its PTX, which is executed, and by what it would be on the GPU."""
+        """Identify the launch's kernel by its PTX, which is executed, and by its machine code."""
         kernel = launch.kernel
         if not isinstance(kernel, TrafficKernel) or kernel.not_executed:
             return MeasuredCode()
         return with_launch(kernel.code, launch, *variable_settings(kernel.module.digests))
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Execute the launch once, or call the callable once, and count what it launches. Of machine code alone, return
-        what its compiler gave it.
+        """Execute the launch once, or call the callable once and count its launches. For a kernel without PTX return
+        only the resources that its compiler reported.
 
         Raises KernelFault, and NotOnThisDevice for a callable that launches nothing.
         """
-        del budget  # one execution counts all there is
+        del budget  # one execution is enough
         launch, value, code = workload.launch, None, MeasuredCode()
         if launch is not None and isinstance(launch.kernel, TrafficKernel) and launch.kernel.not_executed:
             return self._of_machine_code(workload, launch)
@@ -353,7 +354,7 @@ class TrafficDevice(Device):
             if makers and any(one.nvrtc_version for one in executions):
                 makers[COMPILER_SETTING] = self._identity.settings[COMPILER_SETTING]
         execution = together(executions)
-        # What baselines compare: counts of a sample of blocks are other figures.
+        # Baselines compare the method: counts of a sample of blocks differ from counts of all blocks.
         sampled = any(one.sample_spread is not None for one in executions)
         method = f"ptx, {execution.blocks_run} blocks" if sampled else "ptx"
         identity = self.chosen
@@ -379,7 +380,7 @@ class TrafficDevice(Device):
         )
 
     def _of_machine_code(self, workload: Workload, launch: Launch) -> Measurement:
-        """Return what is known of a kernel that is not executed."""
+        """Return the measurement of a kernel that is not executed: its resources alone."""
         text = f"its resources alone were measured: {launch.kernel.not_executed}"
         measurement = self._counted(workload, "machine code", self._compiled_counts(launch))
         findings = (Finding(NOT_EXECUTED, text, NOTE),)
@@ -397,7 +398,7 @@ class TrafficDevice(Device):
         )
 
     def inputs_of(self, workload: Workload) -> str | None:
-        """Run set-up; hash what the launch's arrays hold, where in it they begin, and the blocks to sample.
+        """Run set-up; hash the contents of the launch's arrays, their offsets, and the number of blocks to sample.
 
         None for callables.
         """
@@ -416,7 +417,7 @@ class TrafficDevice(Device):
         return digest(*parts)
 
     def begin_test(self) -> None:
-        """Start random numbers and variables anew: a test's counts do not depend on which tests ran before it."""
+        """Reset random numbers and variables: a test's counts do not depend on the tests before it."""
         self._random = numpy_arrays.RandomSource(SEED)
         for module in list(self._modules.values()):
             module.program = module.parsed.renewed()
@@ -425,29 +426,29 @@ class TrafficDevice(Device):
         self._numba.drive()
 
     def end_test(self) -> None:
-        """Let Triton and numba-cuda launch by themselves again: other tests may have a GPU."""
+        """Give Triton and numba-cuda their own launches back: other tests may use a GPU."""
         self._triton.restore()
         self._numba.restore()
 
     def bound(self, seconds: float) -> None:
-        """Stop a launch that takes longer than that, with a UsageError."""
+        """Stop launches that take longer than `seconds`, with a UsageError."""
         self._timeout = seconds
 
     def _given(self, launch: Launch) -> tuple[KernelResources | None, Occupancy | None]:
-        """Return what the compiler gave the launch's kernel, and how much of an SM that lets it fill, where known."""
+        """Return the resources of the launch's kernel, and its occupancy; None where unknown."""
         resources = launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
         if resources is None:
             return None, None
         return resources, occupancy_of(self._arch, resources, math.prod(launch.block), launch.shared_bytes)
 
     def _compiled_counts(self, launch: Launch) -> dict[str, int]:
-        """Return the kernel's stack and the launch's resident warps, which a baseline keeps as counts."""
+        """Return the counts that a baseline keeps: the kernel's stack and the launch's resident warps."""
         resources, occupancy = self._given(launch)
         counts = {} if resources is None else {"local_bytes_per_thread": resources.local_bytes}
         return counts if occupancy is None else {**counts, "resident_warps": occupancy.warps}
 
     def _execute(self, launch: Launch, blocks: int | None, progress: Progress, name: str | None = None) -> Execution:
-        """Execute a launch, and note it where a callable is measured. name: of the kernel, in reports."""
+        """Execute a launch, and record it while a callable is measured. name: of the kernel, in reports."""
         resources, occupancy = self._given(launch)
         if resources and occupancy and not occupancy.warps and occupancy.limited_by == "registers":
             threads = math.prod(launch.block)
@@ -470,8 +471,8 @@ class TrafficDevice(Device):
             max_seconds=self._timeout,
         )
         if faults := execution.faults:
-            texts = "; ".join(f"{fault.code}: {fault.text}" for fault in faults[:MOST_FAULTS_TOLD])
-            more = f"; and {len(faults) - MOST_FAULTS_TOLD} more" if len(faults) > MOST_FAULTS_TOLD else ""
+            texts = "; ".join(f"{fault.code}: {fault.text}" for fault in faults[:MOST_FAULTS_SHOWN])
+            more = f"; and {len(faults) - MOST_FAULTS_SHOWN} more" if len(faults) > MOST_FAULTS_SHOWN else ""
             raise KernelFault(f"kernel {launch.kernel.name}: {texts}{more}")
         if self._launched is not None:
             named = replace(execution, kernel=name or execution.kernel)
@@ -487,7 +488,7 @@ class TrafficDevice(Device):
 
 
 def _of_all(codes: Sequence[MeasuredCode]) -> MeasuredCode:
-    """Identify launches that were made one after the other; unknown where one of them is."""
+    """Return one identity for several launches in order; unknown where that of one launch is unknown."""
     if len(codes) == 1:
         return codes[0]
     ptx, sass, launch = zip(*((one.identity.ptx, one.identity.sass, one.identity.launch) for one in codes), strict=True)
@@ -497,7 +498,7 @@ def _of_all(codes: Sequence[MeasuredCode]) -> MeasuredCode:
 
 
 def _most(resources: Sequence[KernelResources | None]) -> KernelResources | None:
-    """Return what the launches need at most; None where it is not known of one."""
+    """Return the largest resources of the launches; None where those of one launch are unknown."""
     known = [one for one in resources if one is not None]
     if len(known) < len(resources) or not known:
         return None
@@ -511,7 +512,7 @@ def _most(resources: Sequence[KernelResources | None]) -> KernelResources | None
 def _compiled(
     text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str, seconds: float
 ) -> tuple[Program, nvrtc.CubinModule]:
-    """Compile a source to PTX and to machine code; most tests take a kernel of a source that is known already."""
+    """Compile a source to PTX and to machine code. Cached: most tests take a kernel of a source that others took."""
     given: Any = {"arch": arch, "options": options, "name_expressions": names, "filename": filename}
     made = nvrtc.compile_cubin(text, **given, max_seconds=seconds)
     return Program(made.ptx), made
@@ -519,8 +520,8 @@ def _compiled(
 
 @functools.lru_cache(SOURCES_KEPT)
 def _loaded(ptx: str, arch: str, filename: str, file: str) -> Program:
-    """Parse PTX that a test gives. filename: the source that its line numbers are of. file: the PTX's own."""
-    # LLVM's comes from Triton, most often.
+    """Parse PTX that a test gives. filename: the source that its line numbers refer to. file: the PTX file."""
+    # PTX of LLVM comes from Triton, most often.
     is_blocks = _OF_LLVM in ptx[:1000]
     return Program(
         nvrtc.PtxModule(ptx, nvrtc.nvrtc_version(), arch, filename=filename, for_blocks=is_blocks, file=file)

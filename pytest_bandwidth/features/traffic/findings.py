@@ -1,4 +1,4 @@
-"""Put an execution's counts as plain figures, against the declaration, and as a modelled floor time."""
+"""Turn an execution's counts into plain figures, compare them with the declaration, and model a floor time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pytest_bandwidth.frameworks.base import span_of
 
 LINE_AT_MOST = 120
 LINES_AT_MOST = 8
-# Of a document.
+# Limits of a document.
 ARRAYS_AT_MOST = LAUNCHES_AT_MOST = 100
-# Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
+# Floor times are modelled for these cards: distinct bytes ÷ the datasheet's peak bandwidth.
 MODELLED_CARDS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GeForce RTX 4090")
 
 
@@ -74,7 +74,7 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
 
 
 def plain_launches(executions: Sequence[Execution]) -> dict[str, Any]:
-    """Return the first of several launches as JSON-ready values; those alike that follow each other are one."""
+    """Return the first launches as JSON-ready values; consecutive launches that are alike are one row."""
     if len(executions) == 1:
         return {}
     each = ({"kernel": one.kernel, "blocks": one.blocks, **plain_counts(one)} for one in executions)
@@ -83,7 +83,7 @@ def plain_launches(executions: Sequence[Execution]) -> dict[str, Any]:
 
 
 def floor_seconds(execution: Execution) -> dict[str, float]:
-    """Model floor times, by card: distinct bytes ÷ datasheet peak. No kernel of these bytes is faster there."""
+    """Return the floor time on each card: distinct bytes ÷ datasheet peak. No kernel can move the bytes faster."""
     moved = execution.bytes_read + execution.bytes_written
     sheets = ((card, sheet) for card in MODELLED_CARDS for sheet in datasheets() if re.fullmatch(sheet.name, card))
     return {card: moved / sheet.gbps / 1e9 for card, sheet in sheets}
@@ -92,32 +92,32 @@ def floor_seconds(execution: Execution) -> dict[str, float]:
 def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Finding, ...]:
     """Report each direction whose declared bytes are not the distinct bytes that the kernel touched.
 
-    Those of some blocks say nothing about the grid's: then report that not all were executed.
+    If only some blocks were executed, report that instead: their bytes are not those of the grid.
     """
     if execution.sample_spread is not None:
         text = f"{execution.blocks_run} of {execution.blocks} blocks ran: all counts but distinct bytes are scaled"
         return (Finding("sampled-blocks", text),)
     findings = []
-    for verb, said, seen in (
+    for verb, stated, seen in (
         ("read", declared.bytes_read, execution.bytes_read),
         ("written", declared.bytes_written, execution.bytes_written),
     ):
-        if said != seen:
+        if stated != seen:
             of_arrays = [(array.name, getattr(array, f"bytes_{verb}")) for array in execution.arrays]
             touched = [f"{format_bytes(nbytes)} of `{name}`" for name, nbytes in of_arrays if nbytes]
-            beside = seen - sum(nbytes for _, nbytes in of_arrays)
-            if beside > 0:  # of an array of which it was given a part
-                touched.append(f"{format_bytes(beside)} beside the views that it was given")
-            text = f"declared {format_bytes(said)} {verb}, the kernel touches {format_bytes(seen)}"
-            level = NOTE if differ(said, seen) else DETAIL
+            outside = seen - sum(nbytes for _, nbytes in of_arrays)
+            if outside > 0:  # bytes of an allocation outside the view that was passed
+                touched.append(f"{format_bytes(outside)} beside the views that it was given")
+            text = f"declared {format_bytes(stated)} {verb}, the kernel touches {format_bytes(seen)}"
+            level = NOTE if differ(stated, seen) else DETAIL
             findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {', '.join(touched) or 'nothing'}", level))
     return tuple(findings)
 
 
 def untouched_arrays(workload: Workload, execution: Execution) -> tuple[Finding, ...]:
-    """Report each declared array that no launch read, or wrote, as declared. The sum of all bytes may still agree.
+    """Report each array that no launch read, or wrote, though it is declared. The total bytes may still agree.
 
-    Some blocks of a grid may leave arrays alone.
+    Returns () where only some blocks were executed: those may leave arrays untouched.
     """
     if execution.sample_spread is not None:
         return ()
@@ -138,8 +138,8 @@ def untouched_arrays(workload: Workload, execution: Execution) -> tuple[Finding,
 
 
 def by_line(execution: Execution) -> tuple[Finding, ...]:
-    """Report lines that may access global memory before cudaGridDependencySynchronize(), when the kernel launched
-    before may still run; and lines that called printf().
+    """Report lines that may access global memory before cudaGridDependencySynchronize(), while the previous kernel may
+    still run; and lines that called printf().
     """
     early = "global memory is accessed before griddepcontrol.wait, while the kernel launched before may write it"
     found = (

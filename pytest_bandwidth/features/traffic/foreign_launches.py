@@ -1,6 +1,6 @@
-"""Hand what Triton and numba-cuda launch to the traffic device; both compile without a GPU as with one.
+"""Redirect launches of Triton and numba-cuda to the traffic device; both can compile without a GPU.
 
-Tried with Triton 3.8 and 3.9, with PyTorch's tensors and with NumPy's arrays; with numba-cuda 0.30 and NumPy's arrays.
+Tested with Triton 3.8 and 3.9, PyTorch's tensors and NumPy's arrays; and with numba-cuda 0.30 and NumPy's arrays.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes, n
 from pytest_bandwidth.frameworks.arrays import framework_of
 
 PROGRAMS_KEPT = 64
-# NumPy's type of each of Triton's.
+# Triton's scalar types as NumPy's.
 _SCALARS = {"i1": "i1", "u1": "u1", "fp16": "f2", "fp32": "f4", "f32": "f4", "fp64": "f8"}
 _SCALARS |= {f"{letter}{bits}": f"{letter}{bits // 8}" for letter in "iu" for bits in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignLaunch:
-    """Hold one launch of another maker's kernel. args: as `ptx.execute` takes them.
+    """Hold one launch of a kernel of Triton or numba-cuda. args: as `ptx.execute` takes them.
 
-    kernel: its name in the program. name: what reports call it, with its constants, `add[BLOCK=1024]`.
-    resources: what the compiler gave it; None where there is no machine code.
+    kernel: its name in the program. name: its name in reports, with its constants, `add[BLOCK=1024]`.
+    resources: registers and memory from the compiler; None without machine code.
     """
 
     program: Program
@@ -56,7 +56,7 @@ class ForeignLaunch:
 
 
 def source_text(file: Path) -> str:
-    """Return the text of a Python file; "" where there is none, as for a notebook."""
+    """Return the text of a Python file; "" without a file, as for a notebook."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -67,29 +67,29 @@ def source_text(file: Path) -> str:
 
 
 class TritonDriver:
-    """Answer what Triton asks the driver of a GPU; `launch` is called for each launch.
+    """Be Triton's driver in place of that of a GPU; `launch` is called for each launch.
 
-    A GPU's driver loads the machine code and launches it; this one looks up the PTX that it was made of.
+    A GPU's driver loads the machine code and launches it; this one looks up the PTX that it was made from.
     """
 
     maker = "triton"
 
     def __init__(self, arch: str, launch: Callable[[ForeignLaunch], None]) -> None:
         self._arch, self._launch = arch, launch
-        self.utils = self  # Triton asks some of it there
+        self.utils = self  # Triton looks up some methods there
         self._before: Any = None
         self._replaced: list[tuple[Any, str, Any]] = []
-        # What the last autotuner that found a configuration was called with; it makes a mapping for each call.
+        # The arguments of the last autotuner call that found a configuration; each call has a mapping of its own.
         self._tuned_for: object = None
         self._is_tuning = False
 
     @property
     def version(self) -> str:
-        """Return Triton's."""
+        """Return Triton's version."""
         return str(getattr(sys.modules.get("triton"), "__version__", ""))
 
     def drive(self) -> None:
-        """Take over, until `restore`, where this process has imported Triton."""
+        """Replace Triton's driver until `restore`, if this process has imported Triton."""
         chosen = _chosen_driver()
         if chosen is not None and chosen.__dict__.get("_active") is not self:
             self._before = chosen.__dict__.get("_active")
@@ -97,9 +97,9 @@ class TritonDriver:
             self._replace_tuning(sys.modules["triton"].runtime.autotuner.Autotuner)
 
     def _replace_tuning(self, autotuner: Any) -> None:
-        """Let autotuners take the first configuration that compiles and fits, and time none.
+        """Make autotuners take the first configuration that compiles and fits, without timing.
 
-        What they keep on disk for the same architecture are times of a GPU: they neither read nor write it.
+        They neither read nor write their cache on disk, which holds times of a GPU of the same architecture.
         """
         bench = autotuner._bench
 
@@ -117,14 +117,14 @@ class TritonDriver:
                 self._tuned_for = tuner.nargs
             return times
 
-        # It returns whether the disk had an answer.
+        # The replaced check_disk_cache returns whether the disk had an answer.
         replacements = {"_bench": first_that_fits, "check_disk_cache": lambda _tuner, _key, _all, find: bool(find())}
         for name, value in replacements.items():
             self._replaced.append((autotuner, name, getattr(autotuner, name)))
             setattr(autotuner, name, value)
 
     def _try(self, call: Callable[[], object], **_: object) -> list[float]:
-        """Compile one configuration, and launch nothing. Raises what Triton raises where it does not fit."""
+        """Compile one configuration without launching it. Raises Triton's error where it does not fit."""
         self._is_tuning = True
         try:
             call()
@@ -133,7 +133,7 @@ class TritonDriver:
         return [0.0] * 3
 
     def restore(self) -> None:
-        """Give Triton back the driver that it had."""
+        """Give Triton its own driver back."""
         chosen = _chosen_driver()
         if chosen is not None and chosen.__dict__.get("_active") is self:
             chosen._active, self._before = self._before, None
@@ -141,7 +141,7 @@ class TritonDriver:
                 setattr(*self._replaced.pop())
 
     def refuse_interpreter(self) -> None:
-        """Raise UsageError where Triton was told to interpret kernels."""
+        """Raise UsageError where TRITON_INTERPRET makes Triton interpret kernels."""
         if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
             raise UsageError("TRITON_INTERPRET is set, so that Triton compiles no kernel: unset it")
 
@@ -154,7 +154,7 @@ class TritonDriver:
         return GPUTarget("cuda", number_of(self._arch), WARP)
 
     def get_current_device(self) -> int:
-        # Triton keeps compiled kernels by this number: those of a GPU and of other architectures are others.
+        # Triton caches compiled kernels by this number, which has to differ from a GPU's and from other architectures'.
         return -number_of(self._arch)
 
     def get_current_stream(self, device: int) -> int:
@@ -164,44 +164,44 @@ class TritonDriver:
         return sys.modules["torch"].device("cpu")
 
     def get_device_properties(self, _device: int) -> dict[str, int]:
-        """Return limits of a block. Triton refuses by them what `ptx.execute` would refuse."""
+        """Return limits of a block. By them Triton refuses launches that `ptx.execute` would refuse."""
         most = most_shared_bytes(self._arch)
         return {"max_shared_mem": most, "multiprocessor_count": 1, "warpSize": WARP, "max_num_regs": 1 << 16}
 
     def load_binary(self, _name: str, binary: bytes, _shared: int, _device: int) -> tuple[None, bytes, int, int, int]:
         """Return module, function, registers, spilled registers and the most threads of a block.
 
-        No module, which Triton would have a driver unload, when the kernel goes and this one may have gone.
+        The module is None: else Triton would unload it with the kernel, when this driver may be gone.
         """
         return None, binary, 0, 0, MAX_THREADS
 
     def unload_module(self, module: object) -> None:
-        """Leave what a GPU's driver loaded before."""
+        """Do nothing: a GPU's driver loaded the module."""
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
-        """Return what launches a kernel. It is given extents, stream, function, metadata and hooks, then arguments."""
+        """Return a function that launches a kernel. It takes extents, stream, function, metadata, hooks, arguments."""
 
         def launch(*given: Any) -> None:
             if self._is_tuning:
                 return
-            x, y, z, _stream, cubin, _packed, told, enter, leave, *args = given
+            x, y, z, _stream, cubin, _packed, launch_metadata, enter, leave, *args = given
             found = _launch_of(source, metadata, cubin, (x, y, z), args)
             if enter is not None:
-                enter(told)
+                enter(launch_metadata)
             self._launch(found)
             if leave is not None:
-                leave(told)
+                leave(launch_metadata)
 
         return launch
 
 
 def _chosen_driver() -> Any:
-    """Return what holds Triton's driver; None where this process has not imported Triton."""
+    """Return the object that holds Triton's driver; None if this process has not imported Triton."""
     return getattr(getattr(sys.modules.get("triton"), "runtime", None), "driver", None)
 
 
 def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, int], args: list[Any]) -> ForeignLaunch:
-    """Put a launch of Triton's as PTX has it. Raises UsageError, NotOnThisDevice, KernelError."""
+    """Convert a launch of Triton to a launch of its PTX. Raises UsageError, NotOnThisDevice, KernelError."""
     kernel, function = metadata.name, source.fn
     grid = (grid[0] * getattr(metadata, "num_ctas", 1), *grid[1:])  # a program is a cluster of so many blocks
     passed: dict[str, Any] = {}
@@ -210,7 +210,7 @@ def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, i
             raise NotOnThisDevice(f"kernel {kernel} takes `{parameter}` of type {kind}, which is not modelled")
         if kind != "constexpr":
             passed[parameter] = _argument(argument, kind, f"argument `{parameter}` of kernel {kernel}")
-    for memory in ("global", "profile"):  # what the compiler needs itself comes last
+    for memory in ("global", "profile"):  # memory for the compiler itself comes last
         size = (getattr(metadata, f"{memory}_scratch_size", 0) or 0) * prod(grid)
         passed[f"{memory} scratch memory"] = np.zeros(size, np.uint8) if size else None
     constants = {function.arg_names[place]: source.constants[place,] for place in function.constexprs}
@@ -231,7 +231,7 @@ def _argument(value: Any, kind: str, label: str) -> Any:
         if kind not in _SCALARS:
             raise NotOnThisDevice(f"{label} is of type {kind}, which is not modelled")
         return np.dtype(_SCALARS[kind]).type(value)
-    # Of what triton.reinterpret returned; an array's base is another thing.
+    # triton.reinterpret returns an object with the tensor as its base; an array's base has another meaning.
     tensor = value if isinstance(value, np.ndarray) else getattr(value, "base", value)
     if isinstance(tensor, np.ndarray):
         return tensor
@@ -243,7 +243,7 @@ def _argument(value: Any, kind: str, label: str) -> Any:
             f"{label}: found a {type(value).__name__}{where}, expected an array of bandwidth.random or "
             "bandwidth.empty, or a tensor of PyTorch on the CPU"
         )
-    # Its bytes, whatever its dtype: NumPy has no bfloat16. They keep the tensor's memory alive.
+    # As bytes of any dtype, since NumPy has no bfloat16. They keep the tensor's memory alive.
     storage = tensor.untyped_storage()
     held = tensor.detach().new_empty(0, dtype=sys.modules["torch"].uint8).set_(storage).numpy()
     begin = tensor.data_ptr() - storage.data_ptr()
@@ -253,7 +253,7 @@ def _argument(value: Any, kind: str, label: str) -> Any:
 
 
 def _ptx_of(key: str, kernel: str) -> str:
-    """Return the PTX of a compiled kernel, out of Triton's cache. Raises KernelError where it is not there."""
+    """Return the PTX of a compiled kernel from Triton's cache. Raises KernelError if the cache has none."""
     from triton.runtime.cache import get_cache_manager
 
     group = get_cache_manager(key).get_group(f"{kernel[:150]}.json") or {}
@@ -278,15 +278,15 @@ def _loaded(
 
 
 def is_dispatcher(kernel: object) -> bool:
-    """Return whether it is a kernel of numba-cuda's, without grid and block."""
+    """Return whether an object is a kernel of numba-cuda, without grid and block."""
     kind = type(kernel)
     return kind.__module__.startswith("numba.cuda.") and kind.__name__ == "CUDADispatcher"
 
 
 class NumbaDriver:
-    """Take the launches of numba-cuda's kernels, ``kernel[grid, block](…)``: its call is replaced.
+    """Replace the launch of numba-cuda's kernels, ``kernel[grid, block](…)``.
 
-    `launch` is called for each.
+    `launch` is called for each launch.
     """
 
     maker = "numba-cuda"
@@ -297,11 +297,11 @@ class NumbaDriver:
 
     @property
     def version(self) -> str:
-        """Return numba-cuda's."""
+        """Return numba-cuda's version."""
         return str(getattr(sys.modules.get("numba_cuda"), "__version__", ""))
 
     def drive(self) -> None:
-        """Take over, until `restore`, where this process has imported numba-cuda."""
+        """Replace numba-cuda's launches until `restore`, if this process has imported numba-cuda."""
         module: Any = sys.modules.get("numba.cuda.dispatcher") if "numba_cuda" in sys.modules else None
         if module is None or self._before:
             return
@@ -312,22 +312,22 @@ class NumbaDriver:
 
         for owner, name, value in (
             (module.CUDADispatcher, "call", call),
-            # It warns of a GPU that a small grid leaves idle.
+            # Else numba-cuda warns that a small grid leaves the GPU idle.
             (sys.modules["numba"].config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0),
-            # A function that a kernel calls is compiled for the device that there is.
+            # Functions that a kernel calls are compiled for the current device.
             (module, "get_current_device", lambda: modelled),
         ):
             self._before.append((owner, name, getattr(owner, name)))
             setattr(owner, name, value)
 
     def restore(self) -> None:
-        """Let numba-cuda launch by itself again."""
+        """Give numba-cuda its own launches back."""
         while self._before:
             setattr(*self._before.pop())
 
 
 def _launch_of_numba(dispatcher: Any, args: Sequence[Any], config: Any, arch: str) -> ForeignLaunch:
-    """Put a launch of numba-cuda's as PTX has it. Raises UsageError, NotOnThisDevice."""
+    """Convert a launch of numba-cuda to a launch of its PTX. Raises UsageError, NotOnThisDevice."""
     kernel, options = dispatcher.py_func.__name__, dispatcher.targetoptions
     if options.get("link"):
         raise NotOnThisDevice(f"kernel {kernel} is linked with other files, which is not modelled")
@@ -349,7 +349,7 @@ def _launch_of_numba(dispatcher: Any, args: Sequence[Any], config: Any, arch: st
 
 
 def _parts(kernel: str, name: str, value: Any, kind: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of an argument, named, as numba-cuda's calling convention has them."""
+    """Yield the PTX parameters of an argument, with names, by numba-cuda's calling convention."""
     if isinstance(value, np.ndarray):
         yield from ((f"{name}.meminfo", None), (f"{name}.parent", None), (f"{name}.size", np.int64(value.size)))
         yield from ((f"{name}.itemsize", np.int64(value.itemsize)), (name, value))
@@ -372,7 +372,7 @@ def _parts(kernel: str, name: str, value: Any, kind: Any) -> Iterator[tuple[str,
 
 
 def _with_stable_names(ptx: str) -> str:
-    """Number the versions of functions anew: numba-cuda's depend on what the process compiled before."""
+    """Renumber the versions of functions: numba-cuda's numbers depend on earlier compilations of the process."""
     numbers: dict[str, int] = {}
 
     def renumbered(found: re.Match[str]) -> str:
@@ -386,7 +386,7 @@ def _with_stable_names(ptx: str) -> str:
 def _compiled_by_numba(
     dispatcher: Any, types: tuple[Any, ...], arch: str, parameters: tuple[str, ...]
 ) -> tuple[Program, MeasuredCode]:
-    """Compile for the architecture, under the function's own name."""
+    """Compile a kernel for the architecture, under the name of its Python function."""
     compile_ptx = import_module("numba.cuda").compile_ptx
     options = dispatcher.targetoptions
     bounds = {"launch_bounds": bounds} if (bounds := options.get("launch_bounds")) else {}

@@ -29,7 +29,7 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counters:
     """Counters on a GPU, with a stand-in for ncu that hangs."""
     stand_in_profilers.install(tmp_path / "bin", "ncu")
     monkeypatch.setattr(profilers, "DRIVER_PARAMETERS", tmp_path / "none")
-    monkeypatch.setattr(profilers, "_BESIDE_PATH", {"ncu": str(tmp_path / "none")})
+    monkeypatch.setattr(profilers, "_TOOLKIT_FOLDERS", {"ncu": str(tmp_path / "none")})
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("STAND_IN", "hang")
     monkeypatch.setenv("STAND_IN_NOTES", str(tmp_path / "notes"))

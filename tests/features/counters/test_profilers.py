@@ -35,7 +35,7 @@ USER, ADMIN = "Name:\tpython\nCapEff:\t0000000000000000\n", "CapEff:\t000001ffff
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Install programs, alone on PATH, each of which prints a text."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(profilers, "_BESIDE_PATH", {name: str(tmp_path / "none") for name in ("ncu", "rocprofv3")})
+    monkeypatch.setattr(profilers, "_TOOLKIT_FOLDERS", {name: str(tmp_path / "none") for name in ("ncu", "rocprofv3")})
     monkeypatch.setattr(profilers, "DRIVER_PARAMETERS", tmp_path / "params")
 
     def installed(name: str, says: str = "") -> Path:
