@@ -1,7 +1,7 @@
-"""Execute CUDA kernels on the CPU, from the PTX that NVRTC emits, and count what they ask of memory.
+"""Execute CUDA kernels on the CPU, from the PTX that NVRTC emits, and count their memory requests.
 
-`compile_ptx` makes PTX of CUDA C++, `Program` makes it runnable, `execute` runs a launch. Needs no GPU and no driver.
-The figures are requests of a functional model without caches: never bytes that a DRAM moved, never time.
+`compile_ptx` compiles CUDA C++ to PTX, `Program` makes it runnable, `execute` runs a launch. Needs no GPU or driver.
+The figures are requests of a functional model without caches: never DRAM bytes, never time.
 """
 
 from pytest_bandwidth.features.traffic.ptx.counts import ArrayCounts as ArrayCounts

@@ -1,4 +1,4 @@
-"""Decode opcodes that are no computation: what moves values or threads, and what accesses memory.
+"""Decode opcodes that are no computation: those that move values or threads, and those that access memory.
 
 Parameters with a name are registers, of the launch or of an inlined call.
 """
@@ -19,11 +19,11 @@ from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, SETS, ch
 from pytest_bandwidth.features.traffic.ptx.operands import Here
 from pytest_bandwidth.features.traffic.ptx.parsing import Address, Name, Operand, Vector, items_of
 
-# By the opcode's modifier: all that follows ``::`` is of one memory here.
+# State spaces by the opcode's modifier. The part after ``::`` makes no difference here.
 SPACES = {name: cast("program.Space", name.partition("::")[0]) for name in SETS["space"]}
 
 
-# The bits of a clock's register, and the first of them.
+# Clock registers: the number of bits, and the first bit.
 _CLOCKS = {
     **dict.fromkeys(("%clock", "%globaltimer_lo"), (32, 0)),
     **dict.fromkeys(("%clock_hi", "%globaltimer_hi"), (32, 32)),
@@ -134,7 +134,7 @@ def _number_and_count(here: Here) -> tuple[program.Read, ...]:
 
 
 def cluster_barrier(here: Here) -> Sequence[program.Step]:
-    """Decode barrier.cluster.wait; whether all its threads have arrived is not looked at."""
+    """Decode barrier.cluster.wait; arrivals are not checked."""
     if here.instruction.guard:
         here.refuse()
     return [program.Barrier(site=here.site(), cluster=True)]
@@ -145,12 +145,12 @@ def warp_barrier(here: Here) -> Sequence[program.Step]:
 
 
 def policy(here: Here) -> Sequence[program.Step]:
-    """Decode createpolicy: what it makes is a hint to caches, which this model has not."""
+    """Decode createpolicy: its result is a hint to caches, which are not modelled."""
     return _computed(here, identity, (here.constant(0, "u64"),), here.write(here.operands[0], "b64"))
 
 
 def between_lanes(here: Here) -> Sequence[program.Step]:
-    """Decode shuffles, votes and their like."""
+    """Decode shuffles, votes and similar exchanges between lanes."""
     target, *operands = here.operands
     if not isinstance(target, Name):
         here.refuse()
@@ -169,8 +169,8 @@ def between_lanes(here: Here) -> Sequence[program.Step]:
 
 _ORDERED = ("relaxed", "acquire", "release", "acq_rel")
 
-# Types that each atomic operation has (PTX ISA 9.0, atom). NVRTC lets inline assembler pass unread, so that anything
-# may come; what is not here would be computed as another operation or as another type.
+# Types of each atomic operation (PTX ISA 9.0, atom). NVRTC does not check inline assembler, so any combination may
+# occur; others than these would be computed as another operation or type.
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 _WHOLE = ("u32", "s32", "u64", "s64")
 _ATOMIC_TYPES = {
@@ -184,7 +184,7 @@ _VECTOR_TYPES = ("f32", *_HALVES)
 
 
 def _unhinted(here: Here) -> Sequence[Operand]:
-    """Return an access's operands without the policy that a hint to the cache brings."""
+    """Return an access's operands without the policy of a cache hint."""
     return here.operands[:-1] if "L2::cache_hint" in here.choice else here.operands
 
 
@@ -194,7 +194,7 @@ def load(here: Here) -> Sequence[program.Step]:
     writes = tuple(here.write(item, kind) for item in items_of(target))
     if SPACES.get(chosen(here.choice, "space")) == "param" and isinstance(address, Address):
         base = str(address.base)
-        if base in here.scope.parameters or base in here.context.parameters:  # else its address is computed
+        if base in here.scope.parameters or base in here.context.parameters:  # else the address is computed
             return _load_parameter(here, address, kind, writes)
     read, offset = place_of(here, address)
     return [
@@ -273,7 +273,7 @@ def atomic(here: Here) -> Sequence[program.Step]:
 def asynchronous_copy(here: Here) -> Sequence[program.Step]:
     """Decode cp.async: a load from global memory and a store to shared memory.
 
-    Its optional last operand says how many bytes are read: all of them, or none, and zeros are stored.
+    Its optional last operand is the number of bytes to read: all or 0; then zeros are stored.
     """
     to, start, size, *read_bytes = _unhinted(here)
     nbytes = getattr(size, "value", 0)
@@ -306,7 +306,7 @@ def _reads_all(nbytes: int, size: Any) -> Any:
 def _narrowed(
     here: Here, site: int, guard: program.Read | None, source: program.Read, holds: Callable[[Any], Any]
 ) -> tuple[program.Read, program.Step]:
-    """Return a guard that holds where `guard` does and `holds` is true of the source, and the step that computes it."""
+    """Return a guard that is true where `guard` and `holds(source)` are, and the step that computes it."""
     both, sources = here.context.file.new(), (source,) if guard is None else (source, guard)
 
     def function(value: Any, held: Any = True) -> Any:
@@ -318,7 +318,7 @@ def _narrowed(
 
 
 def copy_group(here: Here) -> Sequence[program.Step]:
-    """Decode cp.async.commit_group, wait_group N and wait_all, and those of cp.async.bulk."""
+    """Decode commit_group, wait_group N and wait_all of cp.async and cp.async.bulk."""
     bulk = "bulk" in here.choice
     if here.match.form.meaning == "copies committed":
         return [program.CopyGroup(**here.placed(), commits=True, bulk=bulk)]
@@ -329,7 +329,7 @@ def copy_group(here: Here) -> Sequence[program.Step]:
 
 
 def bulk_copy(here: Here) -> Sequence[program.Step]:
-    """Decode cp.async.bulk: to shared memory, which an mbarrier tells of, or to global memory, in a group."""
+    """Decode cp.async.bulk: to shared memory, completed on an mbarrier, or to global memory, in a bulk group."""
     to_global = "bulk_group" in here.choice
     to, start, size, *rest = here.operands
     given = (not to_global) + ("L2::cache_hint" in here.choice)
@@ -350,7 +350,7 @@ def bulk_copy(here: Here) -> Sequence[program.Step]:
 
 
 def mbarrier(here: Here) -> Sequence[program.Step]:
-    """Decode what inits, invalidates and updates an mbarrier, which is given before the last operand, if any."""
+    """Decode opcodes that init, invalidate and update an mbarrier; it comes before the last operand, if any."""
     operands = list(here.operands)
     arrives = "arrival" in here.choice
     target = here.write(operands.pop(0), "b64") if arrives else None
@@ -378,7 +378,7 @@ def mbarrier(here: Here) -> Sequence[program.Step]:
 
 
 def wait_for_mbarrier(here: Here) -> Sequence[program.Step]:
-    """Decode test_wait and try_wait, which here does not wait: kernels repeat it."""
+    """Decode test_wait and try_wait. Here try_wait does not wait, since kernels repeat it."""
     target, start, value, *_ = here.operands
     source, ended = here.read(value, here.match.sources[0]), here.write(target, "pred")
     orders, parity = here.choice.get("wsem") != "relaxed", "parity" in here.choice
@@ -386,7 +386,7 @@ def wait_for_mbarrier(here: Here) -> Sequence[program.Step]:
 
 
 def copies_join_mbarrier(here: Here) -> Sequence[program.Step]:
-    """Decode cp.async.mbarrier.arrive: an arrival, which without .noinc the phase expects in addition."""
+    """Decode cp.async.mbarrier.arrive: an arrival; without .noinc the phase expects one more."""
     (start,) = here.operands
     sources = [here.constant(int("noinc" in here.choice)), here.constant(0)]
     return _on_mbarrier(here, start, sources, [], operation="update", orders=True, joins=True)
@@ -453,7 +453,7 @@ def matrix_product(here: Here) -> Sequence[program.Step]:
 
 
 def group_product(here: Here) -> Sequence[program.Step]:
-    """Decode wgmma.mma_async. It is done at once: its wait for the result changes nothing here."""
+    """Decode wgmma.mma_async. It is computed at once: the wait for its result changes nothing here."""
     left, right, result = (here.choice[name] for name in ("mleft", "mright", "mresult"))
     _, columns, depth = matrices.sizes(here.choice["gshape"])
     held, a, b, adds, *numbers = here.operands
@@ -507,7 +507,7 @@ def access_of(here: Here, kind: str, count: int, offset: int, space: program.Spa
 
 
 def place_of(here: Here, operand: Operand) -> tuple[program.Read, int]:
-    """Return the register an address starts from, of 64 or (in shared memory) 32 bits, and the bytes to add."""
+    """Return an address's base register, of 64 or (in shared memory) 32 bits, and the offset in bytes."""
     if not isinstance(operand, Address):
         here.refuse()
     if isinstance(operand.base, int):

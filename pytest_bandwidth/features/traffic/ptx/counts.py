@@ -1,4 +1,4 @@
-"""Count what every access asks of memory, per instruction: sectors, patterns, bank passes, distinct bytes."""
+"""Count the memory requests of each instruction: sectors, patterns, bank passes, distinct bytes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Pattern = Literal["coalesced", "misaligned", "strided", "random", "broadcast"]
 class AccessCounts:
     """Count accesses to global memory of one kind. A request is one instruction of one warp.
 
-    accesses: by threads. bytes_requested: asked for by all threads. sectors: of 32 bytes, the sum over requests.
+    accesses: of all threads. bytes_requested: by all threads. sectors: of 32 bytes, the sum over requests.
     ideal_sectors: the fewest that could hold the distinct bytes of each request.
-    requests_by_pattern: how many requests had which pattern. stride_bytes: the commonest step between neighbouring
-    threads of strided requests, None where there is none.
+    requests_by_pattern: the number of requests with each pattern. stride_bytes: the most common step between
+    neighbouring threads of strided requests; None without strided requests.
     """
 
     accesses: int = 0
@@ -49,18 +49,18 @@ class AccessCounts:
 
     @property
     def coalescing(self) -> float | None:
-        """Divide the fewest sectors that could do by the sectors asked for; 1 is perfect."""
+        """Return the ideal number of sectors ÷ the requested sectors; 1 is perfect."""
         return self.ideal_sectors / self.sectors if self.sectors else None
 
     @property
     def pattern(self) -> Pattern | None:
-        """Return the pattern of most requests; of equally many the one that asks for more sectors."""
+        """Return the most common pattern of requests; of equally common ones that with more sectors."""
         order: tuple[Pattern, ...] = ("random", "strided", "misaligned", "coalesced", "broadcast")
         most = max(order, key=lambda name: self.requests_by_pattern.get(name, 0))
         return most if self.requests_by_pattern.get(most) else None
 
     def describe(self) -> str:
-        """Put the pattern in words: ``strided (32 bytes)``."""
+        """Format the pattern: ``strided (32 bytes)``."""
         pattern = self.pattern
         if pattern is None:
             return "none"
@@ -69,7 +69,7 @@ class AccessCounts:
 
 @dataclass(frozen=True, slots=True)
 class SharedCounts:
-    """Count accesses to shared memory. passes: over the banks; least_passes: had there been no conflict."""
+    """Count accesses to shared memory. passes: over the banks; least_passes: without any bank conflict."""
 
     accesses: int = 0
     requests: int = 0
@@ -85,7 +85,7 @@ class SharedCounts:
 
 @dataclass(frozen=True, slots=True)
 class LocalCounts:
-    """Count accesses to local memory (arrays with an index that the compiler does not know), by threads."""
+    """Count accesses of threads to local memory, such as arrays with an index that the compiler does not know."""
 
     accesses: int = 0
     bytes_requested: int = 0
@@ -93,7 +93,7 @@ class LocalCounts:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Hold all counts of one kernel, or of one line of it. Atomics count apart from loads and stores."""
+    """Hold all counts of one kernel, or of one of its lines. Atomics are counted separately from loads and stores."""
 
     loads: AccessCounts = field(default_factory=AccessCounts)
     stores: AccessCounts = field(default_factory=AccessCounts)
@@ -113,7 +113,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class LineCounts:
-    """Hold the counts of one line of the source; line 0 where the compiler gave none. text: of the line, if known."""
+    """Hold the counts of one source line; line 0 if unknown. text: of the line, if known."""
 
     file: str
     line: int
@@ -123,12 +123,12 @@ class LineCounts:
 
 @dataclass(frozen=True, slots=True)
 class ArrayCounts:
-    """Count the distinct bytes of one array argument: each byte once, however often it was touched.
+    """Count the distinct bytes of one array argument: each byte once, even if it was touched several times.
 
-    arguments: the kernel parameters, counted from 0, that it was passed for; empty for module variables.
-    address: of its first byte in this process, by which launches' arrays are told apart; it differs from run to run.
-    role: in several launches. An ``input`` is only read, an ``output`` only written, ``scratch`` written by the first
-    that touches it and read by a later one, all else that is written ``in place``; "" where nothing touches it.
+    arguments: the numbers from 0 of the kernel parameters that it was passed for; empty for module variables.
+    address: of its first byte in this process, which identifies the array of a launch; it differs from run to run.
+    role: in several launches. An ``input`` is only read, an ``output`` only written. The first launch that touches
+    ``scratch`` writes it, a later one reads it. Other written arrays are ``in place``; "" for an untouched array.
     """
 
     name: str
@@ -144,12 +144,12 @@ class ArrayCounts:
 class Execution:
     """Hold the counts of one kernel launch. Results are in the arrays that were passed.
 
-    blocks_run: how many of the grid's `blocks` were executed. Counts are of those; `scale` turns them into the grid's.
-    bytes_read, bytes_written: distinct bytes over all arrays, those that two arguments share counted once.
-    bytes_fetched: those of `bytes_read` that were read before the launch wrote them.
+    blocks_run: how many of the grid's `blocks` were executed. Counts are of those; `scale` converts them to the grid's.
+    bytes_read, bytes_written: distinct bytes over all arrays; bytes that two arguments share count once.
+    bytes_fetched: the part of `bytes_read` that was read before the launch wrote it.
     sample_spread: None where all blocks ran, else the largest relative difference of any total between two sampled
-    blocks (0.0: all alike, so that scaling is exact unless the others differ from every sampled one).
-    before_wait: lines that access global memory and may do so before the wait for the kernel launched before.
+    blocks (0.0: all are alike, so that scaling is exact unless other blocks differ from them).
+    before_wait: lines that may access global memory before the wait for the previous kernel.
     printed: lines whose printf() a thread called.
     """
 
@@ -176,16 +176,14 @@ class Execution:
 
     @property
     def lane_occupancy(self) -> float | None:
-        """Divide the threads that took part per executed warp instruction by 32;
-        1 without divergence or partly filled warps.
-        """
+        """Return active threads per executed warp instruction ÷ 32; 1 without divergence or partly filled warps."""
         return self.thread_instructions / (32 * self.warp_instructions) if self.warp_instructions else None
 
 
 def together(executions: Sequence[Execution]) -> Execution:
-    """Add up launches that were made one after the other; the distinct bytes are those of each.
+    """Add up the counts of consecutive launches; the distinct bytes are the sum over launches.
 
-    Their arrays have to be alive: others would get the addresses of those that went.
+    Their arrays must be alive: else a new array may have got the address of a freed one.
     """
     if len(executions) == 1:
         return executions[0]
@@ -208,7 +206,7 @@ def together(executions: Sequence[Execution]) -> Execution:
 
 
 def _joined(executions: Sequence[Execution]) -> tuple[ArrayCounts, ...]:
-    """Add up arrays that share bytes, in the order in which launches were given them."""
+    """Add up arrays that share bytes, in the order in which launches got them."""
     given = [(number, array) for number, one in enumerate(executions) for array in one.arrays]
     groups: list[list[int]] = []
     end = 0
@@ -222,7 +220,7 @@ def _joined(executions: Sequence[Execution]) -> tuple[ArrayCounts, ...]:
 
 
 def _one_array(given: Sequence[tuple[int, ArrayCounts]]) -> ArrayCounts:
-    """Add up what launches, by number, did to an array; parts of it that overlap are one, under the first's name."""
+    """Add up the counts of an array by launch number; overlapping parts are one array with the first part's name."""
     arrays = [array for _, array in given]
     reads, writes = ({n for n, a in given if getattr(a, name)} for name in ("bytes_read", "bytes_written"))
     first = min(reads | writes, default=None)
@@ -251,7 +249,7 @@ _Counted = TypeVar("_Counted", Counts, AccessCounts, SharedCounts, LocalCounts)
 
 
 def _added(one: _Counted, other: _Counted) -> _Counted:
-    """Add every count; the step between strided requests is that of the one with more of them."""
+    """Add every count; the stride is that of the side with more strided requests."""
     sums: dict[str, Any] = {}
     for of in fields(one):
         a, b = getattr(one, of.name), getattr(other, of.name)
@@ -274,19 +272,18 @@ _PATTERNS: tuple[tuple[Pattern, int], ...] = (
     ("random", loops.RANDOM),
     ("broadcast", loops.BROADCAST),
 )
-# What an access does to the bytes that it touches.
+# Flags of a granule, which accesses set.
 _READ, _WRITTEN = 1, 2
-# Set where it was read before it was written.
+# The granule was read before it was written.
 _FETCHED = 4
 _DONE = (_READ, _WRITTEN, _FETCHED)
 _DOES = {"load": _READ, "store": _WRITTEN, "atomic": _READ | _WRITTEN}
 
 
 class DistinctBytes:
-    """Keep for each granule of a region whether it was read, whether before it was written, and whether it was written.
+    """Record for each granule of a region whether it was read, written, and read before it was written.
 
-    granule_bytes: the narrowest global access of the kernel;
-    aligned accesses touch whole granules, so counts are exact.
+    granule_bytes: the narrowest global access of the kernel. Aligned accesses touch whole granules: counts are exact.
     """
 
     def __init__(self, granule_bytes: int) -> None:
@@ -298,7 +295,7 @@ class DistinctBytes:
     def mark(self, access: Access) -> None:
         region = access.region
         if region not in self._flags:
-            self._flags[region] = region.zeros_beside(-(-region.nbytes // self._granule), np.uint8)
+            self._flags[region] = region.zeros_per_place(-(-region.nbytes // self._granule), np.uint8)
         first, end = self._extents.get(region, (region.nbytes, 0))
         self._extents[region] = min(first, access.first), max(end, access.end)
         self._found.clear()
@@ -309,7 +306,7 @@ class DistinctBytes:
         loops.mark(self._flags[region], 0, 0, offset, self._shift, mask, count, does, fetches, _WRITTEN)
 
     def count(self, region: Region, start: int, nbytes: int) -> tuple[int, ...]:
-        """Count the bytes of a part of a region that were read, written, and fetched: read before they were written."""
+        """Count the bytes read, written and fetched (read before they were written) in a part of a region."""
         key = (region, start, nbytes)
         if key not in self._found:
             first, end = self._extents.get(region, (0, 0))
@@ -322,12 +319,12 @@ class DistinctBytes:
         return self._found[key]
 
 
-# How many counts an access has, by the space that it is to: those of `loops`, of SharedCounts and of LocalCounts.
+# The number of counts of an access to each space: those of `loops`, of SharedCounts and of LocalCounts.
 _COUNTED = {"global": loops.COUNTS, "shared": 5, "local": 2}
 
 
 class TrafficCounter(Checker):
-    """Count accesses. granule_bytes: the narrowest global access of the kernel. sites: its instructions."""
+    """Count accesses. granule_bytes: the narrowest global access of the kernel. sites: the kernel's instructions."""
 
     def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
         self._sites = sites
@@ -341,7 +338,7 @@ class TrafficCounter(Checker):
         if space not in _COUNTED:
             return
         counts = self._counts.setdefault((space, access.site, access.kind), np.zeros(_COUNTED[space], np.int64))
-        # Spread over all threads, and over all blocks only where blocks differ.
+        # Broadcast over all threads; over all blocks only where blocks differ.
         rows: int = max(access.offset.shape[0], access.mask.shape[0])
         offset, mask = (spread(one, (rows, self.geometry.lanes)) for one in (access.offset, access.mask))
         repeat = self.geometry.rows // rows
@@ -361,7 +358,7 @@ class TrafficCounter(Checker):
     # Results
 
     def lines(self, file: str, source: str) -> tuple[LineCounts, ...]:
-        """Add up by line. source: the text of `file`, empty where it is not known."""
+        """Add up the counts by line. source: the text of `file`, empty if unknown."""
         texts = source.splitlines()
         known = defaultdict(int, {file: len(texts)})
         by_line: dict[tuple[str, int], list[int]] = {}
@@ -376,7 +373,7 @@ class TrafficCounter(Checker):
         return self._sum(self._seen())
 
     def figures(self) -> Array:
-        """Total what tells blocks apart: per kind of access its requests, sectors (or bank passes) and threads."""
+        """Return totals to compare blocks: for each kind of access its requests, sectors (or passes) and threads."""
         total = np.zeros(9)
         for (space, _, kind), counts in self._counts.items():
             if space == "global":
@@ -398,7 +395,7 @@ class TrafficCounter(Checker):
         return tuple(sorted(found, key=lambda counts: (not counts.arguments, counts.arguments)))
 
     def distinct_bytes(self, regions: Sequence[Region]) -> dict[str, int]:
-        """Count distinct bytes over all allocations, those that two arguments share once, by fields of `Execution`."""
+        """Count distinct bytes over all allocations, by fields of `Execution`; shared bytes count once."""
         each = [self._distinct.count(region, 0, region.nbytes) for region in regions]
         names = ("bytes_read", "bytes_written", "bytes_fetched")
         return {name: sum(one[place] for one in each) for place, name in enumerate(names)}

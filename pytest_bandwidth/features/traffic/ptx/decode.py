@@ -1,11 +1,11 @@
-"""Decode a module: its variables into memory, its kernels, when first asked for, into basic blocks of steps.
+"""Decode a module: its variables into memory, and each kernel, at first use, into basic blocks of steps.
 
-Opcodes are looked up, names resolved to registers, calls inlined.
-Inlining lets calls need no stack, and a call's threads reconverge where any others do. Recursion and calls through
-pointers cannot be inlined; they are not modelled.
+Opcodes are looked up, names are resolved to registers, calls are inlined.
+Inlined calls need no stack, and their threads reconverge like others. Recursion and calls through pointers cannot be
+inlined; they are not modelled.
 
-Threads wait at the block of the smallest rank among all that are ready. Ranks follow the flow forwards, with each
-loop's blocks side by side, so threads that part ways meet again at the first block that all of them reach.
+Of all ready blocks, the one with the smallest rank runs first. Ranks follow the control flow, and the blocks of a loop
+have consecutive ranks: so diverged threads reconverge at the first block that all of them reach.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NO_ROW = Match(TABLE.forms[0], {}, (), ())
 
 
 class Program:
-    """Hold a module that is ready to run; kernels are decoded when first asked for.
+    """Hold a module that is ready to run; kernels are decoded at first use.
 
     kernels: parameters of each kernel by its name in the PTX. variables: regions of __device__ and __constant__
     variables by their names in the PTX, which keep their values from launch to launch.
@@ -71,7 +71,7 @@ class Program:
         self._decoded: dict[str, program.Kernel] = {}
 
     def renewed(self) -> Program:
-        """Return the same program with its variables as when loaded; what was parsed and decoded is shared."""
+        """Return the same program with its variables as when loaded; parsed and decoded parts are shared."""
         twin = copy(self)
         twin.variables = self._fresh_variables()
         return twin
@@ -81,8 +81,9 @@ class Program:
         return {variable.name: _region(number, variable, self.compiled.source) for number, variable in placed}
 
     def resolve(self, name: str) -> str:
-        """Return a kernel's PTX name from that name, its C++ name, or a name expression. Raises KernelError, listing
-        what there is.
+        """Return a kernel's PTX name from its PTX name, its C++ name, or a name expression.
+
+        Raises KernelError with the existing names.
         """
         name = self.compiled.lowered.get(name, name)
         if name in self.kernels:
@@ -92,7 +93,7 @@ class Program:
             return alike[0]
         known = ", ".join(sorted(source_name(mangled) for mangled in self.kernels)) or "none"
         found = "several kernels" if alike else "no kernel"
-        # The compiler keeps a template's instances only.
+        # The compiler keeps only the instances of a template.
         is_written = re.search(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(", self.compiled.source)
         hint = f"; a template needs its arguments, as in {name}<float>" if is_written and not alike else ""
         raise KernelError(f"{self.compiled.filename} has {found} named {name!r}; it has: {known}{hint}")
@@ -111,7 +112,7 @@ class Program:
 
 @contextmanager
 def _naming(file: str) -> Iterator[None]:
-    """Have errors of the PTX name its file, where it has one."""
+    """Add the PTX file's name, if it has one, to errors."""
     try:
         yield
     except (KernelError, RecursionError) as error:
@@ -148,12 +149,12 @@ def decode(
     filename: str,
     foreign_folder: str | None = None,
 ) -> program.Kernel:
-    """Decode a kernel. Raises NotOnThisDevice, naming the opcode and its line, for what the table does not hold."""
+    """Decode a kernel. Raises NotOnThisDevice, naming the opcode and its line, for opcodes outside the table."""
     return _Decoder(module, function, symbols, filename.rsplit("/", 1)[-1], foreign_folder).kernel()
 
 
 class _Decoder:
-    """Walk a kernel's statements, and those of the functions it calls, and collect steps and labels."""
+    """Convert the statements of a kernel, and of the functions that it calls, to steps and labels."""
 
     def __init__(
         self,
@@ -233,7 +234,7 @@ class _Decoder:
                 scope.parameters[statement.name] = f"param{next(self._numbers)}"
 
     def _source_line(self, location: parsing.Location) -> tuple[str, int]:
-        """Return the line of the user's files: where a header's or library's function was inlined, if it was, through
+        """Return the line in the user's files: for inlined functions of headers or libraries the line of the call, at
         any depth.
         """
         if location.line == 0:  # NVRTC marks merged code with line 0
@@ -264,23 +265,23 @@ class _Decoder:
                 self._call(here)
             elif meaning == "return":
                 label, placed = self._calls[-1][1], here.placed()
-                # Behind the call of an inlined function, or out of the kernel.
+                # To the end of an inlined call, or out of the kernel.
                 left = program.Exit(**placed) if label is None else program.Branch(**placed, labels=(label,))
                 self._items.append(left)
             else:
                 self._items.extend(_ACTIONS[meaning](here))
-        except (KeyError, IndexError, ValueError):  # operands that the row does not have, or this device does not know
+        except (KeyError, IndexError, ValueError):  # unexpected or unknown operands
             here.refuse(" with such operands")
 
-    # Calls: the callee's statements take the call's place; its parameters become registers.
+    # Calls: the callee's statements replace the call; its parameters become registers.
 
     def _call(self, here: Here) -> None:
         groups = [operand for operand in here.operands if isinstance(operand, parsing.Group)]
         target = next((operand.text for operand in here.operands if isinstance(operand, parsing.Name)), "")
-        if target == "__assertfail":  # what assert() calls where its condition does not hold
+        if target == "__assertfail":  # assert() calls it when its condition is false
             self._items.append(program.Exit(**here.placed(), trap=True))
             return
-        if target == "vprintf":  # what printf() calls
+        if target == "vprintf":  # printf() calls it
             self._items.append(program.Print(**here.placed()))
             return
         callee = self._functions.get(target)
@@ -330,12 +331,12 @@ def _computation(here: Here) -> program.Compute:
     return program.Compute(**here.placed(), function=meaning(choice), sources=tuple(reads), targets=tuple(targets))
 
 
-# ---- basic blocks, their order, and what is live in them ------------------------------------------------------------
+# ---- basic blocks, their order, and live registers -------------------------------------------------------------------
 
 
 def _before_wait(blocks: Sequence[program.BasicBlock], sites: Sequence[program.Site]) -> tuple[int, ...]:
-    """Return the sites of accesses to global memory that a thread may reach before the wait for the kernel launched
-    before; () for a kernel without such a wait.
+    """Return the sites of accesses to global memory that a thread may reach before the wait for the previous kernel;
+    () for a kernel without such a wait.
     """
     waits = {number for number, site in enumerate(sites) if site.opcode == "griddepcontrol.wait"}
     found: set[int] = set()
@@ -417,9 +418,9 @@ def _meets(step: program.Step) -> bool:
 
 
 def _needed(uses: Sequence[tuple[int, int]], successors: Sequence[Sequence[int]]) -> list[int]:
-    """Find what may be read before it is written, from each block's start on (backward data flow).
+    """Find the registers that may be read before they are written, from each block's start (backward data flow).
 
-    uses: by block what it reads before it writes it, and what it writes, as bit sets.
+    uses: by block the registers that it reads before writing them, and those that it writes, as bit sets.
     """
     needed = [0] * len(uses)
     changed = True
@@ -444,7 +445,7 @@ def _uses(block: program.BasicBlock) -> tuple[int, int]:
 
 
 def _ordered(nodes: Sequence[int], edges: Mapping[int, set[int]], entry: int) -> list[int]:
-    """Sort topologically with every loop contiguous: strongly connected parts in order, each without its back edges."""
+    """Sort topologically, each loop's blocks together: strongly connected components in order, without back edges."""
     parts = _strong_components(nodes, edges)
     part_of = {node: index for index, part in enumerate(parts) for node in part}
     sorter = TopologicalSorter(dict.fromkeys(range(len(parts)), ()))
@@ -453,7 +454,7 @@ def _ordered(nodes: Sequence[int], edges: Mapping[int, set[int]], entry: int) ->
         for target in edges[node] & part_of.keys():
             own, reached = part_of[node], part_of[target]
             if reached != own:
-                # The first block in the text that is entered from outside heads a loop.
+                # A loop's head is its first block in the text with a predecessor outside.
                 heads[reached] = min(target, heads.get(reached, target))
                 sorter.add(reached, own)
     heads[part_of[entry]] = entry
@@ -471,7 +472,7 @@ def _ordered(nodes: Sequence[int], edges: Mapping[int, set[int]], entry: int) ->
 
 
 def _strong_components(nodes: Sequence[int], edges: Mapping[int, set[int]]) -> list[list[int]]:
-    """Find strongly connected parts: nodes from which the same nodes are reached."""
+    """Return the strongly connected components: nodes that reach the same nodes."""
     places = {node: place for place, node in enumerate(nodes)}
     within = [[places[target] for target in edges[node] if target in places] for node in nodes]
     parts: dict[int, list[int]] = {}

@@ -1,10 +1,10 @@
-"""Find accesses out of bounds, misaligned or read-only, which are not carried out, and reads of what was never written.
+"""Find accesses out of bounds, misaligned or read-only, which are not executed, and reads of unwritten memory.
 
-Checkers look on while a kernel runs. The first fault of each kind, line and array is described, the others are counted.
+Checkers get each access while a kernel runs. The first fault of each kind, line and array is described, others counted.
 
-An empty array is filled with a pattern that depends on the place (`fill_untouched`); at a launch, whatever 16-byte
-piece still shows it counts as never written, by a kernel or by NumPy.
-A value that happens to equal the pattern is 2⁻¹²⁸ likely.
+An empty array is filled with a pattern that depends on the place (`fill_untouched`). At a launch, each 16-byte piece
+that still has the pattern counts as never written, by a kernel or by NumPy.
+A value equals the pattern by chance with a probability of 2⁻¹²⁸.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, 
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, flat_bytes
 from pytest_bandwidth.features.traffic.ptx.program import Site, readable_name
 
-# Bytes that one instruction loads into registers at most.
+# The most bytes that one instruction loads into registers.
 WIDEST_REGISTERS = 32
 VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 _OF_NO_ADDRESS = ("barrier", "trap", "participation")
@@ -33,11 +33,11 @@ _CHUNK_WORDS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class AccessFault:
-    """Describe something wrong that a thread did.
+    """Describe a fault of a thread.
 
     code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``, ``early``, ``read-only``, ``barrier``,
     ``participation`` or ``trap``.
-    threads: how many accesses of this line did the same to the same array.
+    threads: the number of accesses of this line with the same fault in the same array.
     """
 
     code: str
@@ -51,16 +51,16 @@ class AccessFault:
 
 
 class Checker(ABC):
-    """Look on in one batch of blocks; see every access inside its bounds, before it happens.
+    """Check one batch of blocks: `see` gets every access that is in bounds, before it is executed.
 
-    sees_remote: also what blocks do in each other's shared memory once they arrived at each other's mbarriers.
+    sees_remote: also accesses to other blocks' shared memory, after arrivals at other blocks' mbarriers.
     """
 
     geometry: Geometry
     sees_remote = True
 
     def begin(self, geometry: Geometry) -> None:
-        """Begin a new batch of blocks: shared and local memory are fresh."""
+        """Begin a new batch of blocks with new shared and local memory."""
         self.geometry = geometry
 
     @abstractmethod
@@ -80,7 +80,7 @@ class FaultLog:
     def add(
         self, code: str, site: int, hits: Array, sentence: str, region: Region | None = None, offset: Array = NOWHERE
     ) -> None:
-        """Add a fault of the lanes that are hit, if any. The sentence follows the thread's name.
+        """Add a fault of the lanes in `hits`, if any. The sentence follows the thread's name.
 
         hits: bool, broadcastable to (rows, lanes); offset: bytes in the region, if there is one.
         """
@@ -119,7 +119,7 @@ class FaultLog:
 def within_bounds(
     faults: FaultLog, site: int, kind: str, region: Region | None, offset: Array, mask: Array, width: int, align: int
 ) -> Array:
-    """Return the mask without the lanes whose access is a fault. Called only where some lane's may be."""
+    """Return the mask without the lanes whose access is a fault, and report those. Called only for possible faults."""
     verb = VERBS[kind]
     if region is None:
         faults.add("out-of-bounds", site, mask, f"{verb} {width} bytes that belong to no array", None, offset)
@@ -143,7 +143,7 @@ def within_bounds(
 
 
 def _dynamic_shared(region: Region, offset: Array, hits: Array) -> str:
-    """Say what the launch gives of dynamic shared memory, where that is what the first of the hits is beyond."""
+    """Return a note on the launch's dynamic shared memory, if the first hit is beyond it."""
     dynamic = region.symbols[-1] if region.kind == "shared" else None
     if dynamic is None or not hits.any():
         return ""
@@ -155,7 +155,7 @@ def _dynamic_shared(region: Region, offset: Array, hits: Array) -> str:
 
 
 def fill_untouched(array: Array) -> None:
-    """Fill an array that owns its memory, of any dtype, with the pattern that stands for "never written"."""
+    """Fill an array that owns its memory, of any dtype, with the pattern for "never written"."""
     if array.base is not None:
         raise UsageError("fill_untouched: found a view, expected an array that owns its memory; copy it first")
     for part, pattern in _with_pattern(array):
@@ -163,7 +163,7 @@ def fill_untouched(array: Array) -> None:
 
 
 def untouched(array: Array) -> Array:
-    """Tell per byte of the array's allocation whether it still shows the pattern, in pieces of 16: bool of (bytes,)."""
+    """Return whether each byte of the array's allocation has the pattern, in pieces of 16: bool of (bytes,)."""
     same = [np.zeros(0, np.bool_)]
     for part, pattern in _with_pattern(array):
         equal = part == pattern
@@ -174,7 +174,7 @@ def untouched(array: Array) -> Array:
 
 
 def _with_pattern(array: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield an array's allocation part by part, as bytes, with those of the pattern."""
+    """Yield the parts of an array's allocation as bytes, each with the bytes of the pattern."""
     data, _ = flat_bytes(array)
     for start in range(0, data.size, _CHUNK_WORDS * 8):
         part = data[start : start + _CHUNK_WORDS * 8]
@@ -190,11 +190,11 @@ def _pattern(first_word: int, words: int) -> Array:
 
 
 class InitialisationChecker(Checker):
-    """Flag what was written. written: per region of an array that was declared empty, or of a variable without a
-    value, uint8 flags of (1, bytes), 1 where initialised.
+    """Flag written memory, and find reads of unwritten memory. written: for each region of an array that was declared
+    empty, or of a variable without a value, uint8 flags of (1, bytes), 1 where initialised.
 
-    What is read of shared or local memory is a fault only where it is used. unwritten: those accesses since the list
-    was last taken, each with the lanes that read what nothing was written to, bool, for each granule of its width.
+    A read of unwritten shared or local memory is a fault only where the value is used. unwritten: such accesses since
+    the list was last cleared, each with the lanes that read unwritten memory, bool, for each granule of its width.
     """
 
     def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], written: Mapping[Region, Array]) -> None:
@@ -216,8 +216,9 @@ class InitialisationChecker(Checker):
             self._check(access, self._written[region], 1, *least(access.offset, access.mask))
 
     def _see_window(self, access: Access) -> None:
-        """Check an access of shared or local memory. Flags have one row as long as all blocks (or, for local memory,
-        all threads) did the same.
+        """Check an access to shared or local memory.
+
+        Flags have one row as long as all blocks (for local memory, all threads) make the same accesses.
         """
         region, geometry = access.region, self.geometry
         granule = self._granules.get(region.kind, 1)
@@ -226,7 +227,7 @@ class InitialisationChecker(Checker):
             flags = self._windows[region] = np.zeros((1, -(-region.nbytes // granule)), np.uint8)
         offset, mask = access.offset, access.mask
         columns = max(offset.shape[1], mask.shape[1])
-        if region.thread_step:  # local: a row each, unless the whole block does the same at one place
+        if region.thread_step:  # local: a row for each thread, unless the whole block accesses one place
             alike = offset.shape == (1, 1) and mask.shape == (1, 1)
             alike = alike or (offset.shape == (1, 1) and bool((mask == geometry.present).all()))
         else:
@@ -248,7 +249,7 @@ class InitialisationChecker(Checker):
             hit = np.zeros(offset.shape, np.bool_)
             if loops.find_unmarked(flags, block_step, thread_step, offset, shift, mask, count, hit):
                 if access.kind == "load" and access.region in self._windows:
-                    planes = [hit]  # of a bulk copy one will do
+                    planes = [hit]  # one is enough for a bulk copy
                     if access.width <= WIDEST_REGISTERS:
                         planes = [np.zeros(offset.shape, np.bool_) for _ in range(count)]
                         for place, one in enumerate(planes):

@@ -1,9 +1,9 @@
 """Run a decoded kernel for one batch of blocks, all their threads at once.
 
-Threads that are at the same block of code form a group. The group of the smallest rank runs to the end of its block,
-then joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what
-it would alone. Barriers hold groups back until whole blocks have arrived. A group that waits in a loop for what others
-store gives way to them, and those of its warp wait for it where they synchronise.
+Threads at the same basic block form a group. The group of the smallest rank runs to the end of its block and joins the
+group that waits at the next one. So diverged threads reconverge, and each warp executes the same instructions as if it
+ran alone. Barriers hold groups back until whole blocks have arrived. A group that polls memory in a loop lets others
+run first, and the lanes of its warp wait for it where they synchronise.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from pytest_bandwidth.features.traffic.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.features.traffic.ptx.participation import Participation
 from pytest_bandwidth.features.traffic.ptx.races import HappensBefore
 
-# A step of few threads takes as long as one of some hundred, and counts as one against the limit: a kernel whose blocks
-# wait for each other for ever is stopped in minutes, not in days.
+# A step counts at least so many threads against the limit, since a step of few threads takes as long. So a kernel whose
+# blocks wait for each other forever is stopped in minutes, not in days.
 LEAST_THREADS = 500
-# A loop that polls and counts its rounds changes registers for ever. After so many rounds it gives way as others do.
+# A polling loop that counts its iterations changes registers forever. After so many iterations it lets others run.
 PATIENCE = 64
-# What an instruction takes by the clocks that a kernel may read, in cycles and in nanoseconds.
+# The time of an instruction by the clocks that a kernel can read, in cycles and in nanoseconds.
 CLOCKS_PER_INSTRUCTION = 32
-BARRIERS = 16  # of a block, with a number (PTX ISA, bar)
+BARRIERS = 16  # the numbered barriers of a block (PTX ISA, bar)
 
 
 class Registers:
@@ -62,18 +62,16 @@ class Registers:
         self._kept = 0
 
     def keep(self, live: Iterable[int]) -> None:
-        """Note the registers (as bit sets) that lanes outside the running group may still read:
-        writes leave those lanes' values.
-        """
+        """Set the registers (bit sets) that lanes outside the running group may still read: writes keep those."""
         self._kept = reduce(operator.or_, live, 0)
 
     def held(self, register: int) -> Array | None:
-        """Return what a register holds, of whatever type; None where it was never written."""
+        """Return a register's value in its last type; None where it was never written."""
         return self._values[register]
 
     def read(self, source: program.Read) -> Array:
         value = self._values[source.register]
-        if value is None:  # never written: compilers leave that to values nobody needs
+        if value is None:  # compilers read unwritten registers only for unused values
             value = np.zeros((1, 1), source.dtype)
         elif source.narrow:
             value = value.view(f"u{value.dtype.itemsize}").astype(f"u{source.dtype.itemsize}")
@@ -82,7 +80,7 @@ class Registers:
         return ~value if source.negated else value
 
     def write(self, target: program.Write | None, value: Array, lanes: Array, guarded: bool) -> None:
-        """Give `lanes` the value; others keep theirs where it may still be read, or where the write is `guarded`."""
+        """Set the value for `lanes`; others keep theirs if it may still be read, or if the write is `guarded`."""
         if target is None:
             return
         if target.widen is not None:
@@ -100,9 +98,9 @@ class Registers:
 
 
 class Tally:
-    """Count the instructions that threads and warps execute, over all batches, and stop past a bound.
+    """Count the instructions that threads and warps execute, over all batches, and stop at a limit.
 
-    limit: thread-instructions. seconds: of wall clock, from now on. Past either UsageError names the line that runs.
+    limit: thread-instructions. seconds: wall-clock time from now on. Past either, UsageError names the current line.
     printed: the sites where a thread called printf().
     """
 
@@ -129,7 +127,7 @@ class Tally:
             self._stop(block, f"run for {self._seconds:g} s", "raise --bandwidth-traffic-timeout if it does end, or")
 
     def clock(self) -> int:
-        """Return the time by the instructions executed so far, of whatever group. No two reads are the same."""
+        """Return the time by the instructions that all groups have executed so far. No two reads are equal."""
         self._executed += 1
         return self._executed * CLOCKS_PER_INSTRUCTION
 
@@ -143,9 +141,9 @@ class Tally:
 
 
 class NamedBarriers:
-    """Count who arrived at one batch's barriers that have a number and a count of threads (bar.sync 1, 128).
+    """Count arrivals at one batch's barriers with a number and a count of threads (bar.sync 1, 128).
 
-    As on a GPU, a whole warp arrives, whichever of its lanes take part.
+    As on a GPU, a whole warp arrives, even if only some of its lanes take part.
     waiting: whether a lane waits, bool of shape (rows, lanes).
     """
 
@@ -157,7 +155,7 @@ class NamedBarriers:
         self.waiting: Array = np.zeros(self._shape, np.bool_)
 
     def arrive(self, number: Array, count: Array, lanes: Array) -> None:
-        """Add the lanes' warps to barrier `number`, which is complete with `count` threads."""
+        """Add the lanes' warps to the arrivals at barrier `number`, which is complete with `count` threads."""
         barrier, needed, active = (
             spread(one, self._shape).reshape(self._shape[0], -1, WARP) for one in (number, count, lanes)
         )
@@ -174,7 +172,7 @@ class NamedBarriers:
         self.waiting = self.waiting | lanes
 
     def complete(self) -> Array:
-        """Return the lanes that wait at complete barriers, and begin those anew."""
+        """Return the lanes that wait at complete barriers, and reset those barriers."""
         full = (self._arrived >= self._needed) & (self._needed > 0)
         lanes = self.waiting & np.take_along_axis(full, self._awaited, axis=1)
         self._arrived -= np.where(full, self._needed, 0)
@@ -182,7 +180,7 @@ class NamedBarriers:
         return lanes
 
     def give_up(self, row: int, lane: int) -> str:
-        """Return what a lane waits for, and let all lanes go on."""
+        """Return a message on the barrier that a lane waits for, and release all lanes."""
         barrier = self._awaited[row, lane]
         arrived, needed = self._arrived[row, barrier], self._needed[row, barrier]
         self._arrived[:], self.waiting = 0, np.zeros_like(self.waiting)
@@ -190,7 +188,7 @@ class NamedBarriers:
 
 
 def _alike(before: dict[int, Mask] | None, now: dict[int, Mask]) -> bool:
-    """Return whether the same lanes are at the same blocks."""
+    """Return whether the same lanes are at the same basic blocks."""
     if before is None or before.keys() != now.keys():
         return False
     return all(np.array_equal(before[number].lanes, mask.lanes) for number, mask in now.items())
@@ -218,12 +216,12 @@ class BatchInterpreter:
         self._ready: dict[int, Mask] = {}
         self._waiting: dict[int, Mask] = {}
         self._named = NamedBarriers(self.geometry)
-        # Groups that came around a loop in which they look at memory, with nothing changed for them.
+        # Groups that repeat a loop that reads memory, without any change since their last iteration.
         self._polling: dict[int, Mask] = {}
         self._arrived: dict[int, tuple[Array, list[Array | None], int]] = {}
         self._counted = False
         # Lanes that wait, before a barrier or an exchange of their warp, for a polling lane of it. If nothing else can
-        # run they go on without it: their mask may not name it.
+        # run, they go on without that lane: their mask may not name it.
         self._held: dict[int, Mask] = {}
         self._holds = True
         self._polled, self.memory.watches = False, any(block.polls for block in self.kernel.blocks)
@@ -256,7 +254,7 @@ class BatchInterpreter:
                     self._refuse_to_wait()
 
     def _hold(self, number: int, mask: Mask) -> bool:
-        """Hold the lanes back whose warp has a polling one. Return whether there are any; the others stay ready."""
+        """Hold back lanes whose warp has a polling lane. Return whether there are any; other lanes stay ready."""
         polling = np.any([spread(warps_with(one.lanes), self._warps) for one in self._polling.values()], axis=0)
         late = spread(mask.lanes, self._shape) & np.repeat(polling, WARP, axis=1)
         if not late.any():
@@ -265,7 +263,7 @@ class BatchInterpreter:
         return True
 
     def _part(self, number: int, mask: Mask, chosen: Array, groups: dict[int, Mask], others: dict[int, Mask]) -> None:
-        """Let the chosen lanes of a group join some groups, and those that are left others."""
+        """Add the chosen lanes of a group to `groups`, and its other lanes to `others`."""
         for lanes, of in ((mask.lanes & chosen, groups), (mask.lanes & ~chosen, others)):
             if lanes.any():
                 self._join(of, number, Mask(lanes, self.geometry))
@@ -276,7 +274,7 @@ class BatchInterpreter:
             self._join(self._ready, number, mask)
 
     def _refuse_to_wait(self) -> NoReturn:
-        """Raise UsageError: all threads that are left wait for what none of them stores. A fault may be why."""
+        """Raise UsageError: all remaining threads wait for values that none of them stores, perhaps after a fault."""
         before = "".join(f"; before that, {fault.text}" for fault in self.faults.faults[:1])
         block = self.kernel.blocks[min(self._polling)]
         site = self.kernel.sites[block.all_steps[0].site]
@@ -324,7 +322,7 @@ class BatchInterpreter:
     # Steps
 
     def _act(self, step: program.Step, lanes: Array) -> None:
-        """Access memory, exchange values or order accesses, for the lanes that the step's guard leaves."""
+        """Access memory, exchange values or order accesses, for the lanes where the step's guard holds."""
         sources = tuple(self._registers.read(source) for source in step.sources)
         self._participation.act(step, sources, lanes)
         results: Iterable[Array] = ()
@@ -391,7 +389,7 @@ class BatchInterpreter:
             self._branch(end, block, mask)
 
     def _go(self, number: int | None, mask: Mask, rank: int = -1) -> None:
-        """Let lanes go on at a block. rank: of the block that they come from, unless it is a barrier's."""
+        """Continue lanes at a basic block. rank: of the block they come from, to detect loops; −1 = no check."""
         if number is None:
             return
         self._participation.go(number, mask.lanes)
@@ -399,8 +397,8 @@ class BatchInterpreter:
         self._join(self._polling if comes_round and self._nothing_changed(number, mask) else self._ready, number, mask)
 
     def _nothing_changed(self, number: int, mask: Mask) -> bool:
-        """Return whether the same lanes came to the loop's beginning before, with the same registers and memory; also
-        after many rounds with other registers.
+        """Return whether the same lanes were at the loop's beginning before, with the same registers and memory; also
+        True after many iterations with other registers.
         """
         live = self.kernel.blocks[number].live
         now = [self._registers.held(register) for register in range(live.bit_length()) if live >> register & 1]
@@ -423,7 +421,7 @@ class BatchInterpreter:
         groups[number] = mask if there is None else Mask(there.lanes | mask.lanes, self.geometry)
 
     def _split(self, guard: program.Read | None, mask: Mask) -> tuple[Mask | None, Mask | None]:
-        """Return the lanes for which the guard holds and the others; None for none, the same mask for all."""
+        """Return the lanes for which the guard holds, and the others; None for no lanes, the same mask for all."""
         if guard is None:
             return mask, None
         truth = self._registers.read(guard)
@@ -478,9 +476,9 @@ class BatchInterpreter:
     # Barriers
 
     def _pass_barriers(self) -> bool:
-        """Let every block go on whose threads all wait at one barrier; one whose threads wait at several is stuck.
+        """Release blocks whose threads all wait at one barrier; report those whose threads wait at several.
 
-        Called when no group can run. Return whether there is any: blocks that still poll memory have to go on first.
+        Called when no group can run. Return whether any block was released: polling blocks have to go on first.
         """
         waiting, self._waiting = self._waiting, {}
         busy, released = [mask.lanes for mask in (*self._polling.values(), *self._held.values())], False
@@ -508,7 +506,7 @@ class BatchInterpreter:
         return released or bool(waiting)
 
     def _pass_named(self, waiting: dict[int, Mask]) -> tuple[dict[int, Mask], bool]:
-        """Let lanes go on whose named barrier is complete. Return the groups at other barriers, and whether any did."""
+        """Release lanes whose named barrier is complete. Return groups at other barriers, and whether any went on."""
         named = {n: mask for n, mask in waiting.items() if getattr(self.kernel.blocks[n].end, "is_named", False)}
         others = {n: mask for n, mask in waiting.items() if n not in named}
         passing = self._named.complete()
@@ -516,7 +514,7 @@ class BatchInterpreter:
             held = self._named.waiting.any(axis=1, keepdims=True)
             if not any((mask.lanes & ~held).any() for mask in others.values()):
                 passing = self._named.waiting
-                # Too few threads arrive: a GPU would hang, here they all go on.
+                # Too few threads arrive: a GPU would hang; here all are released.
                 number, mask = min(named.items())
                 end = self.kernel.blocks[number].end
                 assert end is not None
@@ -524,7 +522,7 @@ class BatchInterpreter:
                 row, lane = map(int, np.argwhere(waiting_here)[0])
                 self.faults.add("barrier", end.site, waiting_here, self._named.give_up(row, lane))
         if passing.any():
-            # Who takes no part is ordered as well: races with those may stay unseen.
+            # This also orders threads that do not take part: races with them may not be found.
             self.order.block_barrier(passing.any(axis=1, keepdims=True))
         for number, mask in named.items():
             for lanes, goes in ((mask.lanes & passing, True), (mask.lanes & ~passing, False)):
@@ -542,14 +540,14 @@ class BatchInterpreter:
         return rows
 
     def _hold_back(self, rows: Array, waiting: dict[int, Mask]) -> dict[int, Mask]:
-        """Return the groups without these blocks, which go on waiting."""
+        """Return the groups without these blocks, whose lanes keep waiting."""
         passing: dict[int, Mask] = {}
         for number, mask in waiting.items():
             self._part(number, mask, rows, self._waiting, passing)
         return passing
 
     def _without_waiting_clusters(self, waiting: dict[int, Mask]) -> dict[int, Mask]:
-        """Return the groups without those at a cluster's barrier that wait for threads at a block's, or that poll."""
+        """Return the groups without clusters at a cluster barrier that have threads at a block barrier or polling."""
         ends = {number: self.kernel.blocks[number].end for number in waiting}
         at_cluster = {number for number, end in ends.items() if isinstance(end, program.Barrier) and end.cluster}
         passing = {number: mask for number, mask in waiting.items() if number not in at_cluster}
@@ -558,9 +556,7 @@ class BatchInterpreter:
         return passing | self._hold_back(busy, {number: waiting[number] for number in at_cluster})
 
     def _report_stuck(self, waiting: dict[int, Mask]) -> None:
-        """Report blocks whose threads wait at different barriers: undefined in CUDA (often a hang);
-        here they all go on.
-        """
+        """Report blocks whose threads wait at different barriers: undefined in CUDA (often a hang); here all go on."""
         alike = {n: mask for n, mask in waiting.items() if not getattr(self.kernel.blocks[n].end, "cluster", False)}
         rows = [spread(mask.lanes.any(axis=1, keepdims=True), (self.geometry.rows, 1)) for mask in alike.values()]
         mixed = np.sum(rows, axis=0) > 1

@@ -1,7 +1,7 @@
 """Number the threads of one batch of blocks, mask them, count the warps of a mask, and exchange values inside warps.
 
-Arrays over lanes have shape (blocks, threads), threads padded to whole warps; whatever does not differ between blocks
-or between threads keeps one row or one column, and NumPy broadcasts it.
+Arrays over lanes have shape (blocks, threads), threads padded to whole warps. Arrays that do not differ between blocks,
+or between threads, have one row, or one column, and NumPy broadcasts them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-# NumPy's stubs give Any for arithmetic on arrays whose dtype is not known, as nearly all are here (the PTX type decides
-# it at run time): a stricter alias would find nothing and ask for a cast on every line.
+# NumPy's stubs give Any for arithmetic on arrays of unknown dtype, as nearly all are here (the PTX type decides it at
+# run time): a stricter alias would find no errors and need a cast on every line.
 Array: TypeAlias = Any
 
 Dim = tuple[int, int, int]
@@ -22,7 +22,7 @@ WARP = 32
 
 
 def coordinates(number: Any, size: Dim) -> tuple[Any, Any, Any]:
-    """Return x, y and z of a thread's or a block's linear number, or of an array of such."""
+    """Return x, y and z of a thread's or a block's linear number, or of an array of numbers."""
     return number % size[0], number // size[0] % size[1], number // (size[0] * size[1])
 
 
@@ -30,7 +30,7 @@ def coordinates(number: Any, size: Dim) -> tuple[Any, Any, Any]:
 class Geometry:
     """Describe a batch: grid and block as launched; `blocks` are its blocks' linear numbers, int64 of shape (B,).
 
-    A launch has it without any block.
+    The geometry of a whole launch has no blocks.
     """
 
     grid: Dim
@@ -56,7 +56,7 @@ class Geometry:
 
     @cached_property
     def places(self) -> tuple[tuple[Any, Any], ...]:
-        """Return for each axis the blocks' clusters and the blocks' places in these: (rows, 1)."""
+        """Return for each axis the blocks' clusters and the blocks' places in them: (rows, 1)."""
         axes = zip(coordinates(self.blocks[:, None], self.grid), self.cluster, strict=True)
         return tuple(np.divmod(block, size) for block, size in axes)
 
@@ -130,7 +130,7 @@ SPECIALS: dict[str, Callable[[Geometry], Any]] = {
     "%laneid": lambda g: g.numbers % WARP,
     "%warpid": lambda g: g.numbers // WARP,
     "%nwarpid": lambda g: g.lanes // WARP,
-    # All blocks on one multiprocessor, which a GPU may do, too.
+    # All blocks run on one multiprocessor, which is possible on a GPU as well.
     "%smid": lambda _: 0,
     "%nsmid": lambda _: 1,
     "%dynamic_smem_size": lambda g: g.dynamic_shared_bytes,
@@ -144,7 +144,7 @@ SPECIALS: dict[str, Callable[[Geometry], Any]] = {
 
 
 class Mask:
-    """Tell which lanes take part, as a bool array that broadcasts to (rows, lanes), and how many threads and warps."""
+    """Hold the lanes that take part, as a bool array that broadcasts to (rows, lanes), and count threads and warps."""
 
     def __init__(self, lanes: Array, geometry: Geometry) -> None:
         self.lanes = lanes
@@ -164,20 +164,18 @@ class Mask:
 
 
 def spread(array: Array, shape: tuple[int, ...]) -> Array:
-    """Do np.broadcast_to, which takes microseconds even where there is nothing to do."""
+    """Call np.broadcast_to only where needed, since it always takes microseconds."""
     return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def warps_with(lanes: Array) -> Array:
-    """Tell per warp (or per row, where all threads agree) whether any lane is set."""
+    """Return for each warp (or row, where all threads agree) whether any lane is set."""
     rows, columns = lanes.shape
     return lanes if columns == 1 else lanes.reshape(rows, columns // WARP, WARP).any(axis=2)
 
 
 def least(offset: Array, mask: Array) -> tuple[Array, Array]:
-    """Return the offsets as they are, and the mask reduced to their shape:
-    whether any lane with that offset takes part.
-    """
+    """Return the offsets, and the mask reduced to their shape: whether any lane with that offset takes part."""
     rows, columns = offset.shape
     if rows == 1 and mask.shape[0] > 1:
         mask = mask.any(axis=0, keepdims=True)
@@ -196,9 +194,9 @@ def exchange(
 ) -> tuple[Array, ...]:
     """Return the results of a warp instruction, each over `shape` or one row of it.
 
-    function: is given the lanes that execute it, bool, and the operands, each of shape (rows, warps, 32).
-    sources: the operands in the opcode's order, the membership mask last where it has one: a lane gets what those of
-    its own mask contribute, and parts of a warp may exchange at the same time, each among itself.
+    function: gets the lanes that execute it, bool, and the operands, each of shape (rows, warps, 32).
+    sources: the operands in the opcode's order, the membership mask last if there is one. A lane gets values only from
+    lanes of its own mask, so parts of a warp may exchange separately at the same time.
     shape: (rows, lanes) of the batch.
     """
     rows = max(len(array) for array in (*sources, active))
@@ -249,7 +247,7 @@ def _match(_mode: str, active: Array, value: Array, members: Array) -> tuple[Arr
 
 
 def _match_all(mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
-    """Return the mask of all lanes where they agree, else 0; and whether they do."""
+    """Return the mask of all lanes if their values agree, else 0; and whether they agree."""
     (alike,) = _match(mode, active, value, members)
     everyone = packed(active) & members
     agree = alike == everyone
@@ -272,13 +270,13 @@ def _reduce(mode: str, active: Array, value: Array, members: Array) -> tuple[Arr
 
 
 def _elect(_mode: str, active: Array, members: Array) -> tuple[Array, ...]:
-    """Return the lowest lane that takes part, and whether it is this one."""
+    """Return the lowest lane that takes part, and whether it is the lane itself."""
     taking_part = active & (members >> np.arange(WARP, dtype=np.uint32) & np.uint32(1) != 0)
     leader = taking_part.argmax(axis=2, keepdims=True).astype(np.uint32)
     return leader, leader == np.arange(WARP)
 
 
-# By the action's name in the opcode table; each is given its modifier first.
+# By the action's name in the opcode table; each function gets its modifier first.
 EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {
     "shuffle": _shuffle,
     "vote": _vote,

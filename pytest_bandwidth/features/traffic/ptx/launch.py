@@ -1,4 +1,4 @@
-"""Check a launch and its arguments, run the kernel over its grid, batch by batch, and gather what the checkers saw."""
+"""Check a launch and its arguments, run the kernel over its grid, batch by batch, and collect counts and faults."""
 
 from __future__ import annotations
 
@@ -41,19 +41,20 @@ from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies, HappensBefo
 
 Progress = Callable[[str], None]
 
-# Lanes of a batch: enough that a NumPy call's own cost (about 1 µs) is small against its work, few enough that the
-# registers in use stay in a core's caches. Measured by benchmarks/traffic.py.
+# Lanes of a batch: so many that the overhead of a NumPy call (about 1 µs) is small, so few that the registers in use
+# stay in a core's caches. Measured by benchmarks/traffic.py.
 BATCH_LANES = 1 << 16
 BATCH_SHARED_BYTES = 1 << 23
 BATCH_LOCAL_BYTES = 1 << 26
-# Of threads (whole warps) and shared memory together: more than a GPU of today has at once, as a grid's barrier needs.
+# Limits for a grid barrier, whose blocks are all resident at once, in threads (whole warps) and bytes of shared memory:
+# more than today's GPUs have.
 MAX_COOPERATIVE_THREADS = 1 << 19
 MAX_COOPERATIVE_SHARED_BYTES = 1 << 26
-# Of a batch, which holds whole clusters.
+# The limit for a batch, which holds whole clusters.
 MAX_BATCH_LANES = 1 << 22
 MAX_CLUSTER_BLOCKS = 16
 GRID_WORKSPACE_BYTES = 64
-# A touched page of a virtual array also costs pages of the race checker and of the count of distinct bytes.
+# A touched page of a virtual array also needs pages of the race checker and of the count of distinct bytes.
 SPARSE_BYTES_PER_LANE = 4 * mmap.PAGESIZE
 PROGRESS_SECONDS = 0.5
 DEFAULT_LIMIT = 2 * 10**10
@@ -81,15 +82,15 @@ def execute(
     max_thread_instructions: int = DEFAULT_LIMIT,
     max_seconds: float = math.inf,
 ) -> Execution:
-    """Execute a launch and count what it asks of memory. Results are in the arrays of `args` afterwards.
+    """Execute a launch and count its memory requests. Results are in the arrays of `args` afterwards.
 
     grid, block: one to three extents. args: NumPy arrays for pointers (views keep their offset), NumPy scalars of the
     parameter's type, None for a null pointer, Python ints only for integer parameters. shared_bytes: dynamic shared
     memory. blocks: run only so many blocks, evenly spread over the grid.
-    progress: called now and then with a line of text.
+    progress: called from time to time with a line of text.
     uninitialised: arrays filled by `fill_untouched`, whose unwritten parts must not be read.
     Raises UsageError for a launch that CUDA would refuse, for arguments the kernel would misread, and for more than
-    `max_thread_instructions` or `max_seconds`; OutOfMemory where what is touched of virtual arrays may not fit;
+    `max_thread_instructions` or `max_seconds`; OutOfMemory where the touched pages of virtual arrays may not fit;
     KernelError for unknown kernels; NotOnThisDevice for opcodes that are not modelled.
     """
     kernel = program.kernel(kernel_name)
@@ -173,7 +174,7 @@ class _Run:
             raise UsageError(
                 f"kernel {self._kernel.name} has a barrier of the grid: all blocks have to run, not {blocks}"
             )
-        self._rows_per_batch()  # refuses what is too large
+        self._rows_per_batch()  # raises for clusters that are too large
         whole = self._blocks_of_whole_clusters
         parts = max(1, blocks // whole)
         chosen = np.unique(np.linspace(0, self._blocks // whole - 1, parts).astype(np.int64)) * whole
@@ -209,7 +210,7 @@ class _Run:
 
     @property
     def _blocks_of_whole_clusters(self) -> int:
-        """Count the blocks in a row that hold whole clusters: lines of the grid for flat ones, planes for deep ones."""
+        """Return how many consecutive blocks hold whole clusters: lines of the grid for flat ones, else planes."""
         (x, y, z), grid = self._kernel.cluster, self._launch.grid
         return grid[0] * grid[1] * z if z > 1 else grid[0] * y if y > 1 else x
 
@@ -218,7 +219,7 @@ class _Run:
         needed = geometry.rows * geometry.lanes * SPARSE_BYTES_PER_LANE
         virtual = any(is_sparse(region.data) for region in self._arrays)
         if virtual and (available := available_bytes()) is not None and needed > available:
-            # Before the system ends this process.
+            # Raised before the system kills this process.
             raise OutOfMemory(
                 f"kernel {kernel.name}: threads that touch a page each of a virtual array need "
                 f"{format_bytes(needed)}, {format_bytes(available)} are free: launch fewer"
@@ -247,7 +248,7 @@ class _Run:
         self._bulk_stores.end()
 
     def _windows(self, geometry: Geometry) -> list[Region]:
-        """Make fresh shared and local memory."""
+        """Make new shared and local memory."""
         kernel, windows = self._kernel, []
         if self._uses_shared:
             dynamic = Symbol("dynamic shared memory", kernel.dynamic_shared_offset, self._shared_bytes)
@@ -305,7 +306,7 @@ def _three(extents: Sequence[int], what: str) -> Dim:
 
 
 def _check(kernel: Kernel, launch: Geometry, arch: str, most_threads: int | None) -> None:
-    """Refuse what CUDA would, and a whole grid that the limit of instructions would stop in any case."""
+    """Raise UsageError for a launch that CUDA would refuse, and for a grid beyond the limit of instructions."""
     for what, found, limits in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
         if any(not 1 <= have <= limit for have, limit in zip(found, limits, strict=True)):
             raise UsageError(f"{what} is {found}, expected 1 to {limits} along each axis")
@@ -316,7 +317,7 @@ def _check(kernel: Kernel, launch: Geometry, arch: str, most_threads: int | None
         (blocks * launch.lanes, MAX_COOPERATIVE_THREADS, "threads"),
         (blocks * (static + max(dynamic, 0)), MAX_COOPERATIVE_SHARED_BYTES, "bytes of shared memory"),
     )
-    for is_wrong, said in (
+    for is_wrong, message in (
         (blocks > MAX_BLOCKS, f"grid {launch.grid} has {blocks} blocks, this device takes at most {MAX_BLOCKS}"),
         *(
             (
@@ -354,11 +355,11 @@ def _check(kernel: Kernel, launch: Geometry, arch: str, most_threads: int | None
         ),
     ):
         if is_wrong:
-            raise UsageError(said)
+            raise UsageError(message)
 
 
 def _written(arrays: Sequence[Region], uninitialised: Sequence[Array]) -> dict[Region, Array]:
-    """Tell which bytes of arrays that were declared empty hold something."""
+    """Return flags of the bytes that were written in arrays that were declared empty."""
     found: dict[Region, Array] = {}
     at = {region.data.ctypes.data: region for region in arrays}
     for array in uninitialised:
@@ -390,7 +391,7 @@ def _place_arguments(
         if not isinstance(argument, np.ndarray):
             value = _scalar(argument, label, parameter)
         elif not _is_pointer(parameter) and (argument.ndim == 0 or (argument.size == 1 and argument.dtype.names)):
-            # One scalar or struct, which CuPy passes by value.
+            # CuPy passes one scalar or struct by value.
             value = _scalar(argument.reshape(())[()], label, parameter)
         else:
             value = _pointer(argument, number, name, label, parameter, regions)
@@ -415,7 +416,7 @@ def _pointer(
         raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU holds; copy it first")
     data, start = flat_bytes(array)
     key = int(data.__array_interface__["data"][0])
-    low, high = map(int, getattr(np.lib, "array_utils", np).byte_bounds(array))  # it moved in NumPy 2
+    low, high = map(int, getattr(np.lib, "array_utils", np).byte_bounds(array))  # NumPy 2 has moved it
     view = Symbol(name, low - key, high - low, (number,))
     known = regions.get(key)
     if known is None:
@@ -463,7 +464,7 @@ def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
 
 
 def _expected(argument: Any, parameter: Parameter) -> str:
-    """Say what the kernel expects, and the remedy: ``a 32-bit integer (.u32); give a whole number``."""
+    """Return the expected argument, with the remedy: ``a 32-bit integer (.u32); give a whole number``."""
     kind = {"i": "integer", "u": "integer", "f": "floating-point number"}.get(DTYPES[parameter.type].kind)
     bits, remedy = parameter.size * 8, "give a whole number"
     if kind is None or parameter.type == "b8":

@@ -1,11 +1,11 @@
-"""Run what NumPy cannot express without many passes as loops over lanes, compiled by Numba.
+"""Loop over lanes, compiled by Numba, for computations that need many passes in NumPy.
 
-Lanes stand in arrays of shape (blocks, threads), threads padded to whole warps of 32; arrays that do not differ between
-blocks, or between threads, have one row or one column and are broadcast by the caller.
-`mask` tells which lanes take part. Places of memory come as byte `offset`s, and `shift` makes them numbers of elements
-or granules, both of 2^shift bytes.
+Arrays over lanes have shape (blocks, threads), threads padded to whole warps of 32. Arrays that do not differ between
+blocks, or between threads, have one row or one column, and the caller broadcasts them.
+`mask` has the lanes that take part. Places in memory are byte `offset`s; `shift` converts them to numbers of elements
+or granules of 2^shift bytes.
 
-Compiled with exactly the signatures that are needed, at the first call, and kept on disk.
+Functions are compiled with exactly the required signatures, at the first call, and cached on disk.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from numba import njit, types
 
 WARP = 32
-_TUPLE: Any = types.Tuple  # Numba types little of itself
+_TUPLE: Any = types.Tuple  # Numba has few type hints
 U8, I32, I64, U64, BOOL = types.uint8, types.int32, types.int64, types.uint64, types.boolean
 
 
-# Planes over lanes; `given` is only read, as NumPy's broadcasts are. Memory that users own may start where no element
-# wider than theirs does; `seen` is only read.
+# Planes over lanes; `given` is read-only, as NumPy's broadcasts are. `memory`, which users own, may be aligned only for
+# their elements; `seen` is such memory, but read-only.
 plane: Any = functools.partial(types.Array, ndim=2, layout="A")
 given = functools.partial(plane, readonly=True)
 memory = functools.partial(plane, aligned=False)
@@ -39,8 +39,9 @@ def four(kind: Any) -> Any:
 
 
 def compiled(*signatures: Any, by: Any = njit, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function with exactly these signatures when it is first called, and keep it on disk where a folder can
-    be written to. by: Numba's decorator.
+    """Compile a function with exactly these signatures at its first call, and cache it on disk if a folder is writable.
+
+    by: Numba's decorator.
     """
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +71,7 @@ loop = functools.partial(compiled, error_model="numpy")
 
 @loop(four(U64)(given(U64), given(BOOL)))
 def span(address: Any, mask: Any) -> Any:
-    """Return the lowest and the highest address of the lanes that take part, the OR of all, and how many they are."""
+    """Return the lowest and highest address of the lanes that take part, the OR of all, and the number of lanes."""
     low, high, together, lanes = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0), np.uint64(0), 0
     for b in range(address.shape[0]):
         for t in range(address.shape[1]):
@@ -92,7 +93,7 @@ def gather(
     """Set out[b, t] = data[b·block_step + t·thread_step, (offset >> shift) + plus]; 0 where a lane takes no part."""
     for b in range(out.shape[0]):
         for t in range(out.shape[1]):
-            # Not as one expression: Numba would unify uint64 and the literal's int64 to float64.
+            # As two statements: in one, Numba would unify uint64 and the literal's int64 to float64.
             if mask[b, t]:
                 out[b, t] = data[b * block_step + t * thread_step, (offset[b, t] >> shift) + plus]
             else:
@@ -103,7 +104,7 @@ def gather(
 def scatter(
     data: Any, block_step: Any, thread_step: Any, offset: Any, shift: Any, mask: Any, plus: Any, values: Any
 ) -> None:
-    """Set data[…] = values; of lanes that store to one place the last wins."""
+    """Set data[…] = values; of several lanes that store to one place the last one wins."""
     for b in range(offset.shape[0]):
         for t in range(offset.shape[1]):
             if mask[b, t]:
@@ -123,7 +124,7 @@ def mark(
     first_bits: Any,
     unless: Any,
 ) -> None:
-    """Set `bits` in `count` flags from each lane's granule on, and `first_bits` where none of `unless` is set yet."""
+    """Set `bits` in `count` flags from each lane's granule on, and `first_bits` where no bit of `unless` is set yet."""
     for b in range(offset.shape[0]):
         for t in range(offset.shape[1]):
             if mask[b, t]:
@@ -155,8 +156,8 @@ def find_unmarked(
 
 @loop(row(I64)(row(U8)))
 def histogram(values: Any) -> Any:
-    """Count how often each of the 256 values but 0 occurs."""
-    # Neighbours are often alike, and an addition to one count has to wait for the last.
+    """Count how often each of the values 1 to 255 occurs."""
+    # Four counts for each value: neighbours are often equal, and an addition to a count waits for the previous one.
     counts = np.zeros((4, 256), np.int64)
     for place in range(values.shape[0]):
         counts[place & 3, values[place]] += 1
@@ -179,7 +180,7 @@ def _signature(kind: Any, *operands: Any) -> Any:
 def atomic_integer(
     data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
 ) -> None:
-    """Read, modify and write lane after lane, blocks and threads in order; `old` gets what was there before."""
+    """Read, modify and write lane after lane, blocks and threads in order; `old` gets the previous values."""
     one, zero = data.dtype.type(1), data.dtype.type(0)  # literals would turn uint64 into float64
     for b in range(index.shape[0]):
         for t in range(index.shape[1]):
@@ -212,7 +213,7 @@ def atomic_integer(
 
 @loop(*(_signature(kind, given(kind)) for kind in _ATOMIC_TYPES[4:]))
 def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, value: Any, old: Any) -> None:
-    """Do as `atomic_integer` does, for add, the only operation that floats have."""
+    """Do the same as `atomic_integer` for add, the only operation on floats."""
     for b in range(index.shape[0]):
         for t in range(index.shape[1]):
             if mask[b, t]:
@@ -224,8 +225,8 @@ def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask:
 
 # ---- mbarriers -------------------------------------------------------------------------------------------------------
 
-# The 64 bits of an mbarrier object, which PTX leaves open; a token of a phase is such a word. From bit 0: arrivals
-# pending, 20 bits; arrivals of a phase, 20; bytes expected (signed), 22; the phase's number, 2.
+# The 64 bits of an mbarrier object, whose layout PTX does not define; a phase's token is such a word. From bit 0:
+# pending arrivals, 20 bits; arrivals of a phase, 20; expected bytes (signed), 22; the phase's number, 2.
 MOST_ARRIVALS = (1 << 20) - 1
 EXPECTED_AT, BYTES_AT, PHASE_AT = 20, 40, 62
 BYTES_BITS = PHASE_AT - BYTES_AT
@@ -250,7 +251,7 @@ def lacking_of(word: int) -> tuple[int, int]:
 def arrive(
     data: Any, block_step: Any, place: Any, mask: Any, arrivals: Any, expected: Any, drops: Any, old: Any, over: Any
 ) -> None:
-    """Update the mbarrier at one place of each block, lane after lane; `over` tells who arrives once too often.
+    """Update the mbarrier at one place of each block, lane after lane; `over` flags lanes that arrive once too often.
 
     A phase that lacks neither arrivals nor bytes ends, and the next begins.
     """
@@ -277,7 +278,7 @@ def arrive(
 
 # ---- sectors and patterns of global memory, passes over the banks of shared memory -----------------------------------
 
-# Places in the vector that `count_sectors` fills.
+# Indexes into the vector that `count_sectors` fills.
 REQUESTS, SECTORS, IDEAL_SECTORS, LANES = 0, 1, 2, 3
 COALESCED, MISALIGNED, STRIDED, RANDOM, BROADCAST = 4, 5, 6, 7, 8
 STRIDE, STRIDE_VOTES = 9, 10
@@ -289,7 +290,7 @@ COUNTS = 12
 def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) -> None:
     """Add up, over every warp that takes part, its request's sectors and its access pattern.
 
-    offset: byte offset from a 32-byte boundary. width: bytes per lane. repeat: how many blocks each row stands for.
+    offset: byte offset from a 32-byte boundary. width: bytes per lane. repeat: how many blocks each row represents.
     A sector is 32 bytes of memory, aligned; the ideal number is that of the distinct bytes asked for, packed.
     """
     lanes = np.empty(WARP, np.int64)
@@ -308,7 +309,7 @@ def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) 
                 unit &= delta == width
                 same &= delta == 0
                 rising &= delta >= 0
-            # The commonest step between neighbouring lanes (Boyer and Moore's majority vote), before lanes are sorted.
+            # The most common step between neighbouring lanes (Boyer and Moore's majority vote), before sorting.
             step, votes = 0, 0
             if not unit and not same:
                 for i in range(1, n):
@@ -409,9 +410,9 @@ def count_bank_passes(offset: Any, mask: Any, width: Any, repeat: Any) -> Any:
     return requests, passes, least, lanes
 
 
-# ---- shadows that tell which accesses nothing orders -----------------------------------------------------------------
+# ---- shadow memory to find unordered accesses ------------------------------------------------------------------------
 
-# Readers as shadows code them: −(number of the warp's first lane + 1 + one of these).
+# The code of several readers in a shadow: −(number of the warp's first lane + 1 + one of these).
 ONE_WARP, SEVERAL_WARPS, SEVERAL_BLOCKS = 0, 1, 2
 
 
@@ -442,11 +443,11 @@ def find_unordered(
     time: Any,
     hit: Any,
 ) -> int:
-    """Do as `find_races` does for shared memory where mbarriers order threads as well: by clocks.
+    """Do the same as `find_races`, by vector clocks, for shared memory where mbarriers order threads as well.
 
     Per block and place: `writers` is the last writer's lane + 1, `written` its warp's time from bit 14 on and its site;
     `reads` per warp the time + 1 from bit 6 on, and the lane in the warp, or 32 for several; `read_at` the last site.
-    known[b, t, w]: up to which time of warp w all accesses come before what lane t does. time: of the warps.
+    known[b, t, w]: up to this time of warp w all its accesses come before the current access of lane t. time: of warps.
     """
     found = 0
     for b in range(offset.shape[0]):
@@ -502,14 +503,14 @@ def find_races(
     most: Any,
     hit: Any,
 ) -> int:
-    """Update the shadow of shared or global memory and count the lanes whose access nothing orders.
+    """Update the shadow of shared or global memory and count the lanes whose access is unordered.
 
-    Per place, `writers` and `readers` hold the last lane's number + 1, from `first` of its block on; or readers a code
-    of several. `written` and `read` hold when: the site, the warp epoch from bit `warp_at`, the epoch from bit
-    `epoch_at`; they are empty while no barrier was passed. Accesses of two blocks conflict if one of them writes. Two
-    of one block do if also no block barrier came between, and, for lanes of one warp, no warp barrier either.
-    Epochs stop at the most that fits (`most`), and no two accesses then conflict.
-    `hit`, all 0 before, gets the code that an access conflicts with in its low 32 bits, and when above.
+    Per place, `writers` and `readers` hold the last lane's number + 1, from `first` of its block on; or, for several
+    readers, a code. `written` and `read` hold the time: the site, the warp epoch from bit `warp_at`, the epoch from bit
+    `epoch_at`; they are empty until the first barrier. Accesses of two blocks conflict if one of them writes. Two
+    of one block conflict if also no block barrier came between, and, for lanes of one warp, no warp barrier either.
+    Epochs stop at the largest that fits (`most`); from then on no two accesses conflict.
+    `hit`, all 0 before, gets the code of the conflicting access in its low 32 bits, and its time above.
     """
     found = 0
     most_of_warps = (1 << (epoch_at - warp_at)) - 1
@@ -520,7 +521,7 @@ def find_races(
             if not mask[b, t]:
                 continue
             own, conflict, start = low + t + 1, 0, offset[b, t] >> shift
-            if count == 1:  # most places are those of one thread
+            if count == 1:  # most places have one thread
                 writer, reader = np.int64(writers[row, start]), np.int64(readers[row, start])
                 if writer == 0 and reader == -1 - SEVERAL_BLOCKS and not stores:
                     continue
@@ -576,7 +577,7 @@ def find_races(
                     if timed:
                         written[row, g] = when
                     if reader != 0:
-                        readers[row, g] = 0  # who comes after the readers as well comes after the writer
+                        readers[row, g] = 0  # accesses ordered after this write are also after the readers
                     continue
                 new = own
                 if reader != 0 and reader != own:

@@ -1,4 +1,4 @@
-"""Compute the opcodes of tensor cores: matrices whose elements lie spread over the registers of a warp.
+"""Compute the opcodes of tensor cores: the elements of a matrix are distributed over the registers of a warp.
 
 Element places are those of the PTX ISA, "Matrix fragments for mma" and "ldmatrix". In an array of shape (…, 32) the
 last axis numbers a warp's lanes: `group` = lane ÷ 4 is a row, and the four lanes of a group hold a row's columns.
@@ -16,13 +16,13 @@ from pytest_bandwidth.features.traffic.ptx.opcodes.conversions import fp8_values
 
 COLUMNS, IN_GROUP = 8, 4
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8}
-# Depths that exist, by the bits of an element.
+# The depths that exist, by the bits of an element.
 DEPTHS = {32: (4, 8), 16: (8, 16), 8: (16, 32)}
 WHOLE = ("s8", "u8")
 
 
 def sizes(shape: str) -> tuple[int, int, int]:
-    """Return rows and columns, and how many products an element is the sum of: 16, 8, 16 for ``m16n8k16``."""
+    """Return rows, columns and depth (products per element): 16, 8, 16 for ``m16n8k16``."""
     rows, columns, depth = (int(part) for part in re.split("[mnk]", shape)[1:])
     return rows, columns, depth
 
@@ -53,13 +53,13 @@ def product(depth: int, left: str, right: str, result: str, _active: Array, *wor
 def product_of_eight_rows(
     depth: int, left: str, right: str, result: str, active: Array, a: Array, b: Array, *c: Array
 ) -> tuple[Array, ...]:
-    """Multiply and add 8 rows of A, 16 deep: what `product` does with the first half of its rows."""
+    """Multiply and add 8 rows of A, with a depth of 16: the first half of the rows of `product`."""
     none = np.zeros_like(a)
     return product(depth, left, right, result, active, a, none, b, *c, none, none)[:2]
 
 
 def eights(words: tuple[Array, ...], kind: str, count: int) -> Array:
-    """Return a matrix of `count` times eight rows, (…, rows, depth), whose registers go on along the depth last."""
+    """Return a matrix of `count` times eight rows, (…, rows, depth); its registers go along the rows first."""
     parts = [
         np.concatenate([_rows(w, kind) for w in words[n : n + count]], axis=-2) for n in range(0, len(words), count)
     ]
@@ -72,9 +72,9 @@ def _rows(words: Array, kind: str) -> Array:
 
 
 def elements(words: Array, kind: str) -> Array:
-    """Return the numbers that words hold, along the last axis, as floats or integers that hold them all."""
+    """Return the numbers in words, along the last axis, as floats or integers that represent them exactly."""
     bits = np.ascontiguousarray(words)
-    if kind == "tf32":  # its lowest 13 bits take no part
+    if kind == "tf32":  # its lowest 13 bits are ignored
         return (bits & np.uint32(0xFFFFE000)).view(np.float32)
     if kind == "f16":
         return bits.view(np.float16)
@@ -85,13 +85,13 @@ def elements(words: Array, kind: str) -> Array:
 
 def added(a: Array, b: Array, c: tuple[Array, ...], result: str) -> tuple[Array, ...]:
     """Return the registers of A·Bᵀ + C. a: (…, rows, depth), b: (…, columns, depth); c: (…, 32) each, of 16 rows and 8
-    columns, for one block of columns after the other. result: ``saturated`` for s32 that does not wrap.
+    columns, one block of columns after the other. result: ``saturated`` for s32 that does not wrap.
     """
     whole_numbers = result in ("s32", "saturated")
     wide = np.int64 if whole_numbers else np.float64
     sums = a.astype(wide) @ np.swapaxes(b, -1, -2).astype(wide)
     rows, columns = sums.shape[-2:]
-    # Of each register: the block of 8 columns, the half of 16 rows, the pair's element; then warps, groups, lanes.
+    # The new axes: the block of 8 columns, the half of 16 rows, the pair's element; then warps, groups, lanes.
     whole = sums.reshape(*sums.shape[:-2], rows // 16, 2, COLUMNS, columns // COLUMNS, IN_GROUP, 2)
     whole = np.moveaxis(whole, (-3, -5, -1), (0, 1, 2))
     lanes = whole.reshape(*whole.shape[:3], *sums.shape[:-2], rows // 16, 32)
@@ -114,9 +114,9 @@ def added(a: Array, b: Array, c: tuple[Array, ...], result: str) -> tuple[Array,
 
 
 def distributed(count: int, transposed: bool, _active: Array, *rows: Array) -> tuple[Array, ...]:
-    """Return what ldmatrix gives each lane of so many matrices, of rows of eight halves, four words, that it read.
+    """Return the registers of ldmatrix for so many matrices. rows: of eight halves, four words, as lanes read them.
 
-    Lane i of the eight of each matrix has read its row i.
+    Lane i of the eight lanes of each matrix has read its row i.
     """
     whole = np.stack(rows, axis=-1)  # (…, 32, 4 words)
     results = []
@@ -130,7 +130,7 @@ def distributed(count: int, transposed: bool, _active: Array, *rows: Array) -> t
 
 
 def collected(transposed: bool, _active: Array, *words: Array) -> tuple[Array, ...]:
-    """Return the four words of a row that each lane stores by stmatrix: what `distributed` does, backwards."""
+    """Return the four words of a row that each lane stores by stmatrix: the inverse of `distributed`."""
     matrices = []
     for word in words:
         rows = np.ascontiguousarray(word).reshape(*word.shape[:-1], 8, 4)
@@ -148,13 +148,13 @@ def collected(transposed: bool, _active: Array, *words: Array) -> tuple[Array, .
 
 GROUP_LANES, GROUP_ROWS = 128, 64
 CHUNK = 16
-# How many bytes of a row lie together, by the descriptor's two highest bits; chunks of 16 bytes are put elsewhere in it
-# by the number of their row.
+# Contiguous bytes of a row, by the descriptor's two highest bits. Chunks of 16 bytes are permuted inside them by the
+# number of the row.
 SWIZZLED = (0, 128, 64, 32)
 
 
 def chunk_addresses(descriptor: Array, extent: int, depth_bytes: int, transposed: bool) -> Array:
-    """Return where a matrix lies in shared memory: the address of each 16 bytes of it, (…, chunks).
+    """Return the addresses of a matrix in shared memory, one for each chunk of 16 bytes: (…, chunks).
 
     descriptor: uint64. extent: rows of A, or columns of B. Chunks go along the depth first, and in a transposed matrix,
     which holds 16-bit elements, along the extent first.
@@ -176,7 +176,7 @@ def chunk_addresses(descriptor: Array, extent: int, depth_bytes: int, transposed
 
 
 def from_chunks(words: Array, kind: str, extent: int, transposed: bool) -> Array:
-    """Return a matrix, (…, extent, depth), of the words of its chunks, (…, chunks, 4)."""
+    """Return a matrix, (…, extent, depth), from the words of its chunks, (…, chunks, 4)."""
     found = elements(words, kind)
     if not transposed:
         return found.reshape(*found.shape[:-2], extent, -1)

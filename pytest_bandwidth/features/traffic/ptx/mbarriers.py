@@ -1,7 +1,7 @@
-"""Carry out what threads do with mbarrier objects, and know what these order.
+"""Execute operations on mbarrier objects, and track the order of accesses that they enforce.
 
-Who arrives at a phase releases what its warp did before, and who waits for that phase acquires it. So each lane has a
-vector clock, with a component per warp (Flanagan and Freund, FastTrack, 2009).
+A lane that arrives at a phase releases its warp's earlier accesses, and a lane that waits for that phase acquires them.
+So each lane has a vector clock, with a component per warp (Flanagan and Freund, FastTrack, 2009).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pytest_bandwidth.features.traffic.ptx.races import BULK, NO_BARRIER, AsyncC
 
 
 class Clocks(HappensBefore):
-    """Order accesses by mbarriers, too.
+    """Order accesses by mbarriers as well.
 
-    known: int32 (rows, lanes, warps), up to which time of each warp all accesses come before what a lane does next.
-    time: int32 (rows, warps), counts what a warp released. Barriers are told apart by their place in shared memory.
+    known: int32 (rows, lanes, warps): up to this time of each warp, all its accesses come before a lane's next access.
+    time: int32 (rows, warps), counts a warp's releases. Barriers are identified by their place in shared memory.
     """
 
     def begin(self, geometry: Geometry) -> None:
@@ -67,22 +67,22 @@ class Clocks(HappensBefore):
         self._completed[place] = np.where(rows[:, None], self._arrived.get(place, np.int32(-1)), before)
 
     def acquired(self, others: Array) -> Array:
-        """Tell where lanes have acquired what the warp of another lane released, or any warp where that is negative,
-        since the last block barrier. Which of the warp's accesses that was is not looked at.
+        """Return where lanes have acquired a release of another lane's warp since the last block barrier, or of any
+        warp where `others` is negative. All accesses of that warp count as released.
         """
         since = self.known > self._of_block_barrier[:, None, :]
         own = np.take_along_axis(since, (np.maximum(others, 0) // WARP)[..., None], axis=2)[..., 0]
         return np.where(others < 0, since.any(axis=2), own)
 
     def acquire(self, place: int, lanes: Array) -> None:
-        """Let lanes have waited for the last phase that ended."""
+        """Record that lanes have waited for the last phase that ended."""
         if place in self._completed:
             now = np.maximum(self.known, self._completed[place][:, None, :])
             self.known = np.where(lanes[..., None], now, self.known)
 
 
 class ClockRaces(RaceChecker):
-    """Find races in shared memory by clocks, which know nothing of arrivals at another block's mbarrier."""
+    """Find races in shared memory by clocks, which ignore arrivals at other blocks' mbarriers."""
 
     sees_remote = False
 
@@ -105,7 +105,7 @@ class ClockRaces(RaceChecker):
 
 
 class Mbarriers:
-    """Hold the mbarriers of one batch. lacking: the word that each site last waited for in vain."""
+    """Hold the mbarriers of one batch. lacking: for each site the mbarrier's word at its last failed wait."""
 
     def __init__(self, clocks: Clocks, copies: AsyncCopies, faults: FaultLog, geometry: Geometry) -> None:
         self._clocks, self._copies, self._faults = clocks, copies, faults
@@ -113,7 +113,7 @@ class Mbarriers:
         self.lacking: dict[int, int] = {}
 
     def act(self, step: BarrierStep, access: Access, operands: Sequence[Array]) -> Array:
-        """Return the token before, or whether the phase has ended: of the batch's shape."""
+        """Update or test mbarriers; return the previous tokens, or whether phases have ended, in the batch's shape."""
         index, lanes, *values = (spread(a, self._shape) for a in (access.offset, access.mask, *operands))
         result = np.zeros(self._shape, np.bool_ if step.operation == "test" else np.int64)
         data = access.region.typed(np.dtype(np.int64))

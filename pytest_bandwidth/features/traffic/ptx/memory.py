@@ -1,4 +1,4 @@
-"""Hold the memory that a launch can reach: one region per array, per module variable, and per state space's window.
+"""Hold the memory of a launch: one region per array, per module variable, and per state space's window.
 
 Addresses are the same for every run of the same launch. Bits 63..40 of a generic address number a region, the rest is
 the place in it. A region's first byte is in the middle of its 2⁴⁰ bytes, so that an address somewhat before an array is
@@ -27,13 +27,13 @@ from pytest_bandwidth.features.traffic.ptx.program import Symbol, readable_name
 REGION_SHIFT = 40
 ORIGIN = 1 << (REGION_SHIFT - 1)
 
-# In an address of shared memory, the rank in the cluster of the block that it belongs to, plus one; 0 for one's own.
+# The bit in a shared address from which on it holds the rank, plus one, of a block of the cluster; 0 for the own block.
 RANK_AT = 24
 
 SHARED_REGION = 1
 LOCAL_REGION = 2
 PARAM_REGION = 3
-# What cooperative groups' grid.sync() counts arrivals in: a driver allocates it for cooperative launches.
+# Memory in which cooperative groups' grid.sync() counts arrivals; a driver allocates it for cooperative launches.
 GRID_REGION = 4
 FIRST_VARIABLE_REGION = 0x10
 FIRST_ARRAY_REGION = 0x100000
@@ -45,7 +45,7 @@ def region_base(region: int) -> int:
 
 
 PARAM_BASE = region_base(PARAM_REGION)
-# The registers that hold its address.
+# The registers that hold that memory's address.
 GRID_REGISTERS = {"%envreg1": region_base(GRID_REGION) >> 32, "%envreg2": region_base(GRID_REGION) & 0xFFFFFFFF}
 WINDOWS = {"shared": region_base(SHARED_REGION), "local": region_base(LOCAL_REGION)}
 
@@ -56,10 +56,10 @@ RegionKind = Literal["global", "const", "param", "shared", "local"]
 class Region:
     """Hold the bytes behind one range of addresses.
 
-    data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global memory
-    has one row, shared memory one a block, local memory one a thread.
-    views: the arrays that were passed as arguments and lie here. symbols: variables inside, for messages and bounds.
-    is_set: False for a variable of __constant__ memory that neither the source nor the test gives a value.
+    data: uint8 of shape (rows, bytes). Lane (b, t) of the batch uses row b·block_step + t·thread_step: global memory
+    has one row, shared memory one per block, local memory one per thread.
+    views: the array arguments inside the region. symbols: the variables inside, for messages and bounds.
+    is_set: False for a __constant__ variable without a value from the source or the test.
     """
 
     name: str
@@ -83,21 +83,21 @@ class Region:
         return int(self.data.shape[1])
 
     def typed(self, dtype: np.dtype[Any]) -> Array:
-        """View the same bytes as (rows, elements) of `dtype`; a tail too short for an element is left out."""
+        """Return a view of the bytes as (rows, elements) of `dtype`, without a tail too short for an element."""
         if dtype not in self._typed:
             whole = self.nbytes // dtype.itemsize * dtype.itemsize
             self._typed[dtype] = self.data[:, :whole].view(dtype)
         return self._typed[dtype]
 
-    def zeros_beside(self, places: int, dtype: Any) -> Array:
-        """Return zeros of (1, places) to note something about each place, as sparse as the bytes are."""
+    def zeros_per_place(self, places: int, dtype: Any) -> Array:
+        """Return zeros of (1, places) for flags of each place; sparse where the region's bytes are sparse."""
         kind = np.dtype(dtype)
         if not is_sparse(self.data):
             return np.zeros((1, places), kind)
         return sparse_zeros(places * kind.itemsize).view(kind)[None, :]
 
     def describe(self, offset: int) -> str:
-        """Name the variable or array that a byte offset lies in, else the nearest before it."""
+        """Return the name of the variable or array at a byte offset, else of the nearest one before it."""
         places = [(s.address, s.address + s.size, readable_name(s.name)) for s in (*self.symbols, *self.views)]
         for start, end, name in places:
             if start <= offset < end:
@@ -111,9 +111,9 @@ class Access:
     """Describe one memory instruction of one group of lanes, inside one region and inside its bounds.
 
     kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both
-    broadcastable to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane.
-    All of it lies between bytes `first` and `end` of the region. undefined: which lanes store an undefined value, bool,
-    for each of the values, else empty. ordered: synchronisation, no race. fresh: that, or volatile.
+    broadcastable to (rows, lanes). values: the stored values, one array per element, else empty. width: bytes per lane.
+    The access is between bytes `first` and `end` of the region. undefined: which lanes store an undefined value, bool,
+    for each of the values, else empty. ordered: synchronisation, no race. fresh: ordered or volatile.
     """
 
     site: int
@@ -131,12 +131,12 @@ class Access:
 
 
 def refuse_addresses_in(regions: Iterable[Region], address: int, where: str) -> None:
-    """Raise NotOnThisDevice where an array of the launch holds an address of this process that leads to `address`.
+    """Raise NotOnThisDevice where an array of the launch holds an address of this process near `address`.
 
-    Tables of pointers, as grouped matrix products take them, name arrays that the launch does not know.
+    Tables of pointers, as for grouped matrix products, point to arrays that are not arguments of the launch.
     """
     for region in regions:
-        for view in () if is_sparse(region.data) else region.views:  # all of a virtual array would be touched
+        for view in () if is_sparse(region.data) else region.views:  # else all of a virtual array would be touched
             begin, end = -(-view.address // 8), (view.address + view.size) // 8
             words = region.typed(np.dtype(np.uint64))[0, begin:end]
             near = words[(words <= address) & (words + np.uint64(1 << REGION_SHIFT) > address)]
@@ -148,7 +148,7 @@ def refuse_addresses_in(regions: Iterable[Region], address: int, where: str) -> 
 
 
 def _is_mapped(addresses: Array) -> bool:
-    """Return whether any of them, sorted, is one that this process may write to, as a NumPy array's address is."""
+    """Return whether this process may write to any of the sorted addresses, as to those of NumPy arrays."""
     with suppress(OSError), open("/proc/self/maps", encoding="ascii", errors="replace") as lines:
         spans = [line.split(None, 1)[0].split("-") for line in lines if " rw" in line]
         ends = np.array([(int(low, 16), int(high, 16)) for low, high in spans], np.uint64)
@@ -157,7 +157,7 @@ def _is_mapped(addresses: Array) -> bool:
 
 
 def flat_bytes(array: Array) -> tuple[Array, int]:
-    """Return the bytes of the whole allocation that `array` views, as uint8, and the byte its first element is at.
+    """Return the bytes of the whole allocation that `array` views, as uint8, and the offset of its first element.
     Raises UsageError for an array over a buffer that it does not cover in one piece.
     """
     owner = array
@@ -172,21 +172,20 @@ def flat_bytes(array: Array) -> tuple[Array, int]:
     return flat, int(start)
 
 
-# ---- arrays of zeros that take memory only where something touched them ----------------------------------------------
+# ---- arrays of zeros that take memory only where they are touched ----------------------------------------------------
 
 
 class _Pages(mmap.mmap):
-    """Map a file of memory (memfd), which stays open as long: it is asked for its pages.
+    """Map a file in memory (memfd), which stays open as long, so that its touched pages can be listed (SEEK_DATA).
 
-    They come into being when they are touched, the system knows which are there (SEEK_DATA), and no setting of
-    overcommit counts the others.
+    Pages are allocated when they are touched, and no overcommit setting counts the others.
     """
 
     file: int
 
 
 def sparse_zeros(nbytes: int) -> Array:
-    """Return so many bytes. Raises OutOfMemory where the process may not have so much address space."""
+    """Return so many zero bytes. Raises OutOfMemory where the process has not enough address space."""
     file = os.memfd_create("pytest-bandwidth")
     try:
         os.ftruncate(file, max(nbytes, 1))
@@ -214,9 +213,9 @@ def is_sparse(array: Array) -> bool:
 
 
 def touched(data: Array, low: int, high: int) -> Iterator[slice]:
-    """Yield the parts of bytes `low` to `high` that may be other than zero: of a dense array, all.
+    """Yield the parts of bytes `low` to `high` that may differ from zero: all of a dense array.
 
-    data: a whole allocation's bytes, of one dimension.
+    data: a whole allocation's bytes, in one dimension.
     """
     pages = _pages_of(data)
     if pages is None:
@@ -226,7 +225,7 @@ def touched(data: Array, low: int, high: int) -> Iterator[slice]:
         try:
             low = os.lseek(pages.file, low, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing from there on
+            if error.errno == errno.ENXIO:  # no data from there on
                 return
             raise
         end = os.lseek(pages.file, low, os.SEEK_HOLE)
@@ -236,7 +235,7 @@ def touched(data: Array, low: int, high: int) -> Iterator[slice]:
 
 
 def digest_of(data: Array) -> str:
-    """Hash what an allocation's bytes hold; of a sparse one the pages with something in them, each with its place."""
+    """Hash an allocation's bytes; of a sparse one only the pages that are not zero, each with its place."""
     if not is_sparse(data):
         return digest(data.tobytes())
     held: list[str | bytes] = [str(data.size)]

@@ -1,4 +1,4 @@
-"""Carry out memory instructions: from a lane's address to a region, past the checkers, to the bytes themselves."""
+"""Execute memory instructions: map addresses to regions, call the checkers, and access the bytes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Kind = Literal["load", "store", "atomic"]
 
 @dataclass(eq=False)
 class MemoryUnit:
-    """Carry out the loads, stores and atomics of one batch. regions: by the number that is in an address.
+    """Execute the loads, stores and atomics of one batch. regions: by the region number in an address.
 
-    watches: whether to compare what a store or an atomic leaves with what was there; if that differs, `changed` and
-    `progressed` become true, and whoever watches puts them back.
+    watches: whether to compare memory before and after each store or atomic. If it differs, `changed` and `progressed`
+    become true; the interpreter resets them.
     """
 
     watches = changed = progressed = False
-    # While an access reaches another block's memory in a way that not all checkers follow.
+    # True during an access to another block's memory that not all checkers support.
     is_remote = False
 
     _regions: Mapping[int, memory.Region]
@@ -37,7 +37,7 @@ class MemoryUnit:
     _checkers: Sequence[Checker]
     _faults: FaultLog
     copies: AsyncCopies
-    # Of kernels that use mbarriers or bulk copies.
+    # Only for kernels that use mbarriers or bulk copies.
     barriers: Mbarriers | None = None
     bulk_stores: AsyncCopies | None = None
 
@@ -45,9 +45,9 @@ class MemoryUnit:
         self._shape = (self._geometry.rows, self._geometry.lanes)
 
     def access(self, step: program.Memory, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
-        """Carry out a load, a store, or an atomic or an mbarrier's operation; return its results.
+        """Execute a load, a store, an atomic or an mbarrier operation; return its results.
 
-        operands: the sources after the address. A store's may be followed by `undefined`, see `Access`.
+        operands: the sources after the address. Those of a store may be followed by `undefined`, see `Access`.
         """
         if isinstance(step, program.Load):
             return self._load(step, address, lanes)
@@ -59,16 +59,14 @@ class MemoryUnit:
         return self._barrier(step, address, operands, lanes)
 
     def _load(self, step: program.Load, address: Array, lanes: Array) -> list[Array]:
-        """Return one array per element of the access, of the smallest shape that holds it;
-        0 where a lane takes no part.
-        """
+        """Return one array per element of the access, of the smallest shape for it; 0 where a lane takes no part."""
         results: list[Array] | None = None
         for access in self._accesses(step, "load", address, lanes):
             self._check(access, counted=not isinstance(step, program.GroupProduct))
             values = self._gather(access, step)
             if results is None:
                 results = values
-            else:  # lanes of one instruction that read several arrays
+            else:  # lanes of one instruction read several arrays
                 results = [np.where(access.mask, new, old) for new, old in zip(values, results, strict=True)]
         return results or [np.zeros((1, 1), step.dtype)] * step.count
 
@@ -120,10 +118,9 @@ class MemoryUnit:
         return matrices.from_chunks(np.concatenate(parts, axis=-2).view(np.uint32), kind, extent, transposed)
 
     def _atomic(self, step: program.Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
-        """Return what was there before each lane's update;
-        lanes go one after the other, in the order of blocks and threads.
+        """Return the values before each lane's update; lanes go one by one, in the order of blocks and threads.
 
-        One array per element of the access. `operands` are the elements' values, then for cas what to put there.
+        Returns one array per element of the access. operands: the elements' values, then for cas the new values.
         """
         old = [np.zeros(self._shape, step.dtype) for _ in range(step.count)]
         for access in self._accesses(step, "atomic", address, lanes, operands):
@@ -139,7 +136,7 @@ class MemoryUnit:
     def _barrier(
         self, step: program.BarrierStep, address: Array, operands: tuple[Array, ...], lanes: Array
     ) -> list[Array]:
-        """Act on mbarriers; return the tokens, or whether phases have ended. None of it is counted."""
+        """Execute an mbarrier operation; return the tokens, or whether phases have ended. It is not counted."""
         assert self.barriers is not None
         kind: Kind = "load" if step.operation == "test" else "atomic"
         if step.operation in ("init", "inval"):
@@ -157,7 +154,7 @@ class MemoryUnit:
         return results
 
     def bulk_copy(self, step: program.BulkCopy, to: Array, start: Array, nbytes: Array, lanes: Array) -> None:
-        """Copy pieces of memory at once; what it writes, or reads in shared memory, has still to be waited for."""
+        """Copy pieces of memory at once; a later wait is still needed for writes, and for reads of shared memory."""
         assert self.bulk_stores is not None
         lanes, nbytes = spread(lanes, self._shape), spread(nbytes, self._shape)
         for size in map(int, np.unique(nbytes[lanes])):
@@ -187,7 +184,7 @@ class MemoryUnit:
             self.bulk_stores.issue(read)
 
     def _held(self, access: memory.Access, step: program.Memory) -> Array | None:
-        """Return the bits that memory holds where lanes access it; None unless `watches`."""
+        """Return the bits in memory at the lanes' places; None unless `watches`."""
         if not self.watches:
             return None
         region, data = access.region, access.region.typed(np.dtype(f"u{step.dtype.itemsize}"))
@@ -216,7 +213,7 @@ class MemoryUnit:
             loops.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
 
     def _check(self, access: memory.Access, counted: bool = True) -> None:
-        """Show an access to the checkers. counted: not what tensor cores read themselves, in no request of a warp."""
+        """Pass an access to the checkers. counted: False for reads of tensor cores, which are no requests of a warp."""
         for checker in self._checkers:
             if (counted or not isinstance(checker, TrafficCounter)) and (checker.sees_remote or not self.is_remote):
                 checker.see(access)
@@ -230,9 +227,9 @@ class MemoryUnit:
         values: tuple[Array, ...] = (),
         undefined: tuple[Array, ...] = (),
     ) -> Iterator[memory.Access]:
-        """Cut the access by region, without the lanes that the bounds forbid."""
+        """Split the access by region, without the lanes that are out of bounds."""
         start = np.uint64((step.offset + memory.WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
-        if address.dtype.itemsize < 8:  # signed: compilers add to a place before the window what leads back into it
+        if address.dtype.itemsize < 8:  # signed: compilers use places before the window with offsets into it
             address = address.view(np.int32).astype(np.int64).view(np.uint64)
         if start:
             address = address + start
@@ -266,7 +263,7 @@ class MemoryUnit:
 
     @staticmethod
     def _fits(step: program.Memory, kind: Kind, region: memory.Region, first: int, end: int, together: int) -> bool:
-        """Tell whether every lane is inside the region (inside one variable of it), aligned and allowed."""
+        """Return whether every lane is inside the region (inside one variable of it), aligned and allowed."""
         if together & (step.align - 1) or (kind != "load" and not region.writable):
             return False
         if region.kind == "shared" or region.kind == "local":
@@ -308,7 +305,7 @@ def _update_halves(
 ) -> None:
     """Update 16-bit floats, which hardware and Numba lack as scalars, in rounds of one lane per place.
 
-    Fills `old`; lanes that meet at one place take turns in the order of blocks and threads.
+    Fills `old`; several lanes at one place go in the order of blocks and threads.
     """
     rows = {"add": halves.arithmetic(np.add), "min": halves.minmax("min"), "max": halves.minmax("max")}
     function = None if step.operation == "cas" else rows[step.operation]({"half": step.type})
@@ -328,9 +325,9 @@ def _update_halves(
 
 
 class ClusterMemory(MemoryUnit):
-    """Carry out instructions of blocks that reach into each other's shared memory.
+    """Execute instructions of blocks that access each other's shared memory.
 
-    An access to another block's memory is carried out, checked and named as one of that block's same thread.
+    An access to another block's memory is executed, checked and reported as one of that block's same thread.
     """
 
     _arrives = False
@@ -344,7 +341,7 @@ class ClusterMemory(MemoryUnit):
     def _targets(self, address: Array, step: program.Memory) -> Array:
         """Return the rank, plus one, of the block whose shared memory each lane addresses; 0 for any other place.
 
-        The offset counts: compilers add to a place before a block's memory what leads back into it.
+        The offset is added first: compilers use places before a block's memory with offsets into it.
         """
         address = spread(address, self._shape)
         if step.space == "shared":
@@ -355,7 +352,7 @@ class ClusterMemory(MemoryUnit):
         return np.where(inside, np.maximum(place, 0) >> memory.RANK_AT, 0)
 
     def access(self, step: program.Memory, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
-        """Do so for the lanes of each pair of ranks, in the rows of the block that is reached."""
+        """Execute the access for the lanes of each pair of ranks, in the rows of the accessed block."""
         targets = np.zeros((1, 1), np.int64)
         if step.space in ("shared", "generic"):
             targets = self._targets(address, step) * spread(lanes, self._shape)
@@ -377,7 +374,7 @@ class ClusterMemory(MemoryUnit):
                     self._moved(a, here, there) for a in (address, targets == target, *operands)
                 )
                 address_there -= address_there.dtype.type(target << memory.RANK_AT) * who
-                # Who arrived at another block's mbarrier is not known by that block's clocks.
+                # A block's clocks do not include arrivals from other blocks.
                 self._arrives = self._arrives or isinstance(step, program.BarrierStep)
                 self.is_remote = self._arrives
                 reached = super().access(step, address_there, tuple(given), who)

@@ -29,7 +29,7 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, NotOn
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 _LINE_INFORMATION = ("-lineinfo", "--generate-line-info")
-# Headers of the standard library that CCCL has for device code, as <cuda/std/NAME>, and no stand-in replaces.
+# Headers of the standard library that CCCL has for device code as <cuda/std/NAME>, without a stand-in here.
 _OF_CUDA_STD = frozenset(
     {"algorithm", "array", "atomic", "bit", "bitset", "chrono", "complex", "concepts", "cstdlib", "ctime", "execution"}
     | {"expected", "functional", "initializer_list", "iterator", "mdspan", "memory", "numbers", "numeric", "optional"}
@@ -39,15 +39,15 @@ _OF_CUDA_STD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PtxModule:
-    """Hold what NVRTC made of one source text.
+    """Hold NVRTC's PTX for one source text.
 
     nvrtc_version: ``13.4``; the PTX text changes with it, so baselines record it.
     lowered: mangled kernel name of each name expression (``scale<float>`` → ``_Z5scaleIfEvPT_``).
-    filename: how the source text is called in messages and source lines.
-    log: what the compiler said, empty where it said nothing. source: the text of `filename`. parameters: the
-    names of the kernel's parameters, where it is not CUDA's. foreign_folder: holds the files that are not the user's;
-    None for all files but `filename`. for_blocks: whether the source is for whole blocks, as Triton's is, whose
-    compiler lets several threads read an element that one of them writes. file: the PTX's own, for errors.
+    filename: the name of the source text in messages and source lines.
+    log: the compiler's output, may be empty. source: the text of `filename`. parameters: the names of the kernel's
+    parameters, where it is not CUDA's. foreign_folder: the folder of files that are not the user's; None: all files but
+    `filename`. for_blocks: whether the source is for whole blocks, like Triton's: its compiler lets several threads
+    read an element that one of them writes. file: the PTX file, for errors.
     """
 
     ptx: str
@@ -65,14 +65,14 @@ class PtxModule:
 
 @dataclass(frozen=True)
 class CubinModule:
-    """Hold machine code of one source text, an ELF file. ptx: what it was assembled from."""
+    """Hold the machine code of one source text, an ELF file. ptx: the PTX that it was assembled from."""
 
     data: bytes
     ptx: PtxModule
 
     @functools.cached_property
     def resources(self) -> dict[str, KernelResources]:
-        """Return what each kernel takes, by its mangled name."""
+        """Return the resources of each kernel by its mangled name."""
         return {name.partition(" ")[0]: found for name, found in resources_of(self.data).items()}
 
 
@@ -107,9 +107,9 @@ def compile_cubin(
     filename: str = "kernel.cu",
     max_seconds: float = math.inf,
 ) -> CubinModule:
-    """Compile to machine code, and to PTX as `compile_ptx` does: that is half of the compiler's work.
+    """Compile to machine code, and to PTX as `compile_ptx` does, which is half of the compiler's work.
 
-    The arguments, and what it raises, are as there.
+    It has the same arguments and raises the same errors.
     """
     readable = filename.replace('"', "'")  # ptxas ends a file's name at a quote
     answer = _compile(text, arch, arch, options, name_expressions, readable, max_seconds)
@@ -122,7 +122,7 @@ def _ptx_of(answer: dict[str, Any], text: str, arch: str, filename: str) -> PtxM
 
 
 def nvrtc_version() -> str:
-    """Return the version of the NVRTC that compiles, ``major.minor``. Raises DeviceUnavailable where there is none."""
+    """Return the version of NVRTC, ``major.minor``. Raises DeviceUnavailable without NVRTC."""
     return str(_about()["version"])
 
 
@@ -178,7 +178,7 @@ _MISSING = re.compile(r'cannot open source file "([^"]+)"')
 
 
 def _explain_missing_header(filename: str, log: str, text: str) -> None:
-    """Raise what helps, where the compiler found no header: NVRTC has none of the host's. text: what was compiled."""
+    """Raise a helpful error for a missing header: NVRTC does not have the host's headers. text: the source."""
     found = _MISSING.search(log)
     if found is None:
         return
@@ -201,14 +201,14 @@ def _explain_missing_header(filename: str, log: str, text: str) -> None:
     )
 
 
-# ---- processes that compile ------------------------------------------------------------------------------------------
+# ---- compiler processes ----------------------------------------------------------------------------------------------
 
 INSTALL_HINT = "install it with: pip install 'pytest-bandwidth[traffic]'"
 _SERVER = Path(__file__).with_name("nvrtc_server.py")
-# With -I a child looks for modules in its installation first, and only then where this process does: a json.py in the
-# current folder is not for it.
+# With -I a child searches for modules in its installation first, and only then in this process's folders: it must not
+# load a json.py of the current folder.
 _BOOTSTRAP = "import sys, runpy; sys.path += sys.argv[2:]; runpy.run_path(sys.argv[1], run_name='__main__')"
-# Beyond the time that a request has, before a compiler that nobody waits for any more ends itself.
+# So long after a request's time limit, a compiler whose parent has gone ends itself.
 _ORPHANED_SECONDS = 5
 
 
@@ -222,7 +222,7 @@ def ask(request: dict[str, Any], seconds: float = math.inf) -> dict[str, Any]:
         answer = child.ask(
             {**request, "alarm": 0 if math.isinf(seconds) else int(seconds) + _ORPHANED_SECONDS}, seconds
         )
-    except BaseException:  # Ctrl-C too: what it compiles is of no use to anybody
+    except BaseException:  # Ctrl-C as well: its result is not needed any more
         child.end()
         raise
     _POOL.give_back(child)
@@ -249,7 +249,7 @@ class _Child:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        """Put lines in the queue, an empty one at the end: reading itself could not be given up."""
+        """Put lines in the queue, an empty one at the end: a read of the pipe itself has no time limit."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._answers.put(line)
@@ -283,19 +283,19 @@ class _Child:
 
     def end(self) -> None:
         self._process.kill()
-        with suppress(OSError), self._process:  # what it did not read any more cannot be written
+        with suppress(OSError), self._process:  # a request that it has not read cannot be flushed
             pass
 
 
 class _Pool:
-    """Keep idle compilers: one is started where all are busy, as with several threads."""
+    """Keep idle compilers; start another where all are busy, as with several threads."""
 
     def __init__(self) -> None:
         self._idle: list[_Child] = []
         self._owner = os.getpid()
 
     def take(self) -> _Child:
-        if self._owner != os.getpid():  # a fork: these are its parent's
+        if self._owner != os.getpid():  # after a fork the compilers are the parent's
             self._idle, self._owner = [], os.getpid()
         while self._idle:
             child = self._idle.pop()

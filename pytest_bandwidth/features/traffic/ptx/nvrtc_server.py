@@ -1,7 +1,7 @@
 """Compile with NVRTC in a process of its own: requests come in and replies go out as lines of JSON.
 
-A compiler cannot be interrupted and takes what memory it wants; a process can be ended, and has bounds. It is run by
-its path, not imported, so that it loads nothing of the package: the standard library and cuda.bindings alone.
+A compiler cannot be interrupted, and its memory has no limit; a process can be killed, and has limits. This file is run
+by its path, not imported, so that it loads only the standard library and cuda.bindings, not the package.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import signal
 import sys
 from typing import Any
 
-# 2²¹ template instances took 1.8 GB, which still compiles; past this NVRTC runs out of memory, and not the machine.
+# 2²¹ template instances took 1.8 GB and still compile. At this limit NVRTC runs out of memory, but not the machine.
 MEMORY_BYTES = 4 * 2**30
 
 
 class Refused(Exception):
-    """Raised where NVRTC refuses a request; the text says why."""
+    """Raised where NVRTC refuses a request; the text has the reason."""
 
 
 def main() -> None:
     """Answer requests until their pipe is closed."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no answer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked ends this process
+    os.dup2(2, 1)  # output of libraries must not mix with answers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     _bound_memory()
     for line in sys.stdin:
         try:
             answer = _answer(json.loads(line))
         except Refused as error:
             answer = {"refused": str(error)}
-        except (ImportError, RuntimeError) as error:  # RuntimeError: the bindings are there, but no libnvrtc
+        except (ImportError, RuntimeError) as error:  # RuntimeError: bindings without libnvrtc
             answer = {"unavailable": str(error) or type(error).__name__}
         except MemoryError:
             answer = {"refused": "NVRTC ran out of memory"}
@@ -55,7 +55,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
     if "text" not in request:
         return _about(nvrtc)
-    if hasattr(signal, "alarm"):  # ends this process should the one that asked be gone
+    if hasattr(signal, "alarm"):  # ends this process if the parent has gone
         signal.alarm(request["alarm"])
     try:
         return _compiled(nvrtc, request)
@@ -72,7 +72,7 @@ def _about(nvrtc: Any) -> dict[str, Any]:
         raise Refused(f"NVRTC does not tell its version (status {int(status)})")
     status, count = nvrtc.nvrtcGetNumSupportedArchs()
     numbers = nvrtc.nvrtcGetSupportedArchs()[1] if int(status) == 0 and count else ()
-    # CUDA's own, and the parts of the standard library that cooperative_groups.h asks for.
+    # CUDA's headers, and the parts of the standard library that cooperative_groups.h includes.
     folders = map(find_nvidia_header_directory, ("cudart", "cccl"))
     return {
         "version": f"{major}.{minor}",
@@ -96,7 +96,7 @@ def _compiled(nvrtc: Any, request: dict[str, Any]) -> dict[str, Any]:
             name: str(_checked(nvrtc, nvrtc.nvrtcGetLoweredName(handle, name.encode())), "utf-8")
             for name in request["names"]
         }
-        # For a virtual architecture the machine code is empty.
+        # There is no machine code for a virtual architecture.
         cubin = base64.b64encode(_bytes(nvrtc, handle, "nvrtcGetCUBIN")).decode("ascii")
         return {"ptx": _text(nvrtc, handle, "nvrtcGetPTX"), "cubin": cubin, "lowered": lowered, "log": log}
     finally:
@@ -109,7 +109,7 @@ def _text(nvrtc: Any, handle: Any, call: str) -> str:
 
 def _bytes(nvrtc: Any, handle: Any, call: str) -> bytearray:
     size = _checked(nvrtc, getattr(nvrtc, f"{call}Size")(handle))
-    # Never `bytes`: of one byte, an empty log's length, Python keeps a single object that the whole process shares.
+    # No `bytes`: an empty log has one byte, and Python shares one object for all `bytes` of that length.
     buffer = bytearray(size)
     _checked(nvrtc, getattr(nvrtc, call)(handle, buffer))
     return buffer

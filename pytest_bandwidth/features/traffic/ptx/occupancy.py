@@ -1,7 +1,7 @@
-"""State what an SM of each architecture has, and compute how many warps of a launch it holds at once.
+"""List the limits of an SM of each architecture, and compute how many warps of a launch it holds at once.
 
 Limits are from NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". The units of
-allocation, and that a quarter of an SM has a quarter of its registers, are from the toolkit's `cuda_occupancy.h`.
+allocation, and the registers of a quarter of an SM, are from the toolkit's `cuda_occupancy.h`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP
 
 _QUARTERS, _REGISTERS_OF_QUARTER, _REGISTER_UNIT = 4, 16 * 1024, 256
-# Of an architecture that is not listed.
+# The value for an architecture that is not listed.
 _SHARED_KIB_OF_BLOCK = 227
 
 
 class _Limits(NamedTuple):
-    """Hold what an SM has. unit, reserved: of a block's shared memory, bytes that it is a multiple of, and CUDA's."""
+    """Hold an SM's limits. unit, reserved: bytes of a block's shared memory: unit of allocation, and CUDA's part."""
 
     warps: int
     blocks: int
@@ -44,19 +44,19 @@ _LIMITS = {
 
 
 def number_of(arch: str) -> int:
-    """Return an architecture's number: 90 of sm_90a."""
+    """Return an architecture's number: 90 for sm_90a."""
     return int(arch.removeprefix("sm_").rstrip("af"))
 
 
 def most_shared_bytes(arch: str) -> int:
-    """Return the shared memory that a block may have, with the opt-in for dynamic memory."""
+    """Return the most shared memory of a block, with the opt-in for dynamic memory."""
     limits = _LIMITS.get(number_of(arch))
     return _SHARED_KIB_OF_BLOCK * 1024 if limits is None else limits.shared_kib * 1024 - limits.reserved
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Hold how many warps an SM holds at once, which share of its most that is, and what allows no more."""
+    """Hold the number of resident warps of an SM, their share of the maximum, and the resource that limits them."""
 
     warps: int
     share: float

@@ -1,6 +1,6 @@
-"""Resolve what an instruction names: registers, constants, labels and variables of nested blocks; word the refusal.
+"""Resolve an instruction's names: registers, constants, labels and variables of nested blocks; raise the refusal.
 
-Variables get their place here: in shared and local memory, of a kernel with all that it calls, and in the parameters.
+The variables of a kernel and of its callees get their places here, in shared and local memory, as do parameters.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pytest_bandwidth.features.traffic.ptx.memory import GRID_REGISTERS, PARAM_B
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.features.traffic.ptx.program import Parameter, Read, Site, Symbol, Write
 
-# Between two variables of shared or local memory, so that an index just past the end is seen; 128 bytes keep the banks.
+# Bytes between two variables of shared or local memory, to detect an index just past the end; 128 keep the banks.
 RED_ZONE_BYTES = 128
 # cudaMalloc's alignment; at least that of any dynamic shared array.
 DYNAMIC_ALIGNMENT = 256
-# As compilers call registers. No special register but %pm0 has such a name; others may be new.
+# Compilers' names of registers. Of the special registers only %pm0 has such a name; other names may be new ones.
 _PLAIN_REGISTER = re.compile(r"%(?!pm)[a-z]{1,2}\d+", re.ASCII)
 
 
 def parameters_of(function: parsing.Function) -> tuple[Parameter, ...]:
-    """Place parameters in the parameter buffer: each aligned to its own size, or as declared."""
+    """Place parameters in the parameter buffer, each aligned to its size, or as declared."""
     found: list[Parameter] = []
     end = 0
     for variable in function.parameters:
@@ -45,7 +45,7 @@ def parameters_of(function: parsing.Function) -> tuple[Parameter, ...]:
 def layout_of(
     module: parsing.Module, kernel: parsing.Function
 ) -> tuple[dict[str, Symbol], dict[str, Symbol], int, int]:
-    """Place a kernel's variables. Return those of shared and of local memory, where dynamic shared memory begins, and
+    """Place a kernel's variables. Return those of shared and of local memory, the offset of dynamic shared memory, and
     the bytes of local memory.
     """
     functions = {function.name: function for function in module.functions if function.is_defined}
@@ -111,7 +111,7 @@ def _aligned(offset: int, align: int) -> int:
 
 
 class RegisterFile:
-    """Hand out register indexes; equal constants share one."""
+    """Allocate register indexes; equal constants share one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -149,10 +149,10 @@ class RegisterFile:
 
 
 class Scope:
-    """Look names up in one ``{ }``: what it declares, then what its surroundings declare.
+    """Look names up in one ``{ }``: first its own declarations, then those of the enclosing blocks.
 
-    parameters: the slot that each .param variable of a call stands for. labels: their names in the whole kernel.
-    tables: the labels of each jump table.
+    parameters: the slot of each .param variable of a call. labels: their names in the whole kernel. tables: the labels
+    of each jump table.
     """
 
     def __init__(self, block: parsing.Block, parent: Scope | None, prefix: str) -> None:
@@ -198,11 +198,11 @@ def element_bytes(ptx_type: str) -> int:
 
 @dataclass
 class Context:
-    """Hold what a kernel's instructions share while they are decoded.
+    """Hold the state of decoding that a kernel's instructions share.
 
     slots: registers that hold the parameters of inlined calls, by parameter variable and byte offset, with their PTX
     type. granules: narrowest access of each space so far, in bytes. location: file and line of the source.
-    waits_for_grid: whether it has a barrier of the whole grid.
+    waits_for_grid: whether the kernel has a grid barrier.
     """
 
     kernel: str
@@ -223,7 +223,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Here:
-    """Hold an instruction with the row of the opcode table it matched, and the names it can see."""
+    """Hold an instruction, its row of the opcode table, and the scope of its names."""
 
     context: Context
     instruction: parsing.Instruction
@@ -239,7 +239,7 @@ class Here:
         return self.match.choice
 
     def placed(self) -> dict[str, Any]:
-        """Return `site` and `guard` of the step that this instruction becomes."""
+        """Return `site` and `guard` of this instruction's step."""
         return {"site": self.site(), "guard": self.guard()}
 
     def site(self) -> int:
@@ -321,7 +321,7 @@ class Here:
         return self.constant(self.address(operand.text) + operand.offset, kind)
 
     def address(self, name: str) -> int:
-        """Return a variable's address as `mov` gives it: the place in its window for shared and local ones."""
+        """Return a variable's address as in `mov`: the place in its window for shared and local variables."""
         context = self.context
         if name in context.symbols:
             return context.symbols[name].address
@@ -336,7 +336,7 @@ class Here:
         return Read(self.context.file.constant(value, DTYPES[kind]), DTYPES[kind])
 
     def immediate(self, number: parsing.Number, kind: str) -> int:
-        """Return the register of a constant: float bits as they are, integers wrapped to the type."""
+        """Return the register of a constant: float bits unchanged, integers wrapped to the type."""
         dtype = DTYPES[kind]
         value: Any = number.value
         if number.bits and dtype.kind == "f" and number.bits == dtype.itemsize * 8:

@@ -1,6 +1,6 @@
 """Parse PTX text into values, declarations, statements and operands, by the grammar in ``ptx.lark``.
 
-Lark's LALR parser takes about 0.3 s for 5,000 lines, as long as NVRTC needed to write them.
+Lark's LALR parser takes about 0.3 s for 5,000 lines, as long as NVRTC takes to compile them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lark.exceptions import LarkError, UnexpectedInput, UnexpectedToken
 
 from pytest_bandwidth.domain.errors import KernelError
 
-# ---- what the text says ----------------------------------------------------------------------------------------------
+# ---- the syntax tree -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ Operand = Number | Name | Address | Vector | Group
 
 
 def items_of(operand: Operand | None) -> tuple[Operand, ...]:
-    """Return a vector's elements; of no vector the operand itself."""
+    """Return a vector's elements, or another operand itself."""
     return operand.items if isinstance(operand, Vector) else () if operand is None else (operand,)
 
 
@@ -90,7 +90,7 @@ class Registers:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Hold a `.loc`: file and line of the text, and where that text was inlined, if it was."""
+    """Hold a `.loc`: file and line, and the place where they were inlined, if they were."""
 
     file: int
     line: int
@@ -128,7 +128,7 @@ Statement = Block | Registers | Variable | Location | Label | Targets | Instruct
 
 @dataclass(frozen=True)
 class Function:
-    """Hold a function. parse: gives the body; None for a declaration without one."""
+    """Hold a function. parse: returns the body; None for a declaration without body."""
 
     name: str
     is_entry: bool
@@ -155,16 +155,16 @@ class Module:
     files: dict[int, str]
 
 
-# ---- from the text ---------------------------------------------------------------------------------------------------
+# ---- parsing ---------------------------------------------------------------------------------------------------------
 
 MAX_PTX_BYTES = 64 * 2**20
 MAX_ELEMENTS = 2**32
 
 
 def parse_ptx(ptx: str) -> Module:
-    """Return a module, whose functions' bodies are parsed when first looked at: most kernels of a file are not run.
+    """Return a module. Functions' bodies are parsed at first use, since most kernels of a file are not run.
 
-    Raises KernelError, with the line, for text that is no PTX of the grammar; so do bodies.
+    Raises KernelError, with the line, for text outside the grammar; so does the parsing of bodies.
     """
     if len(ptx) > MAX_PTX_BYTES:
         raise KernelError(f"the PTX is {len(ptx)} bytes long, expected at most {MAX_PTX_BYTES}; split the module")
@@ -190,7 +190,7 @@ _ARCHITECTURE = re.compile(r"sm_\d+[af]?", re.ASCII)
 
 
 def _of_one_line(asm: re.Match[str]) -> str:
-    """Give all of an inline assembly the source line of its beginning: LLVM counts on from there, line by line."""
+    """Give all lines of inline assembly the source line of its beginning: LLVM would count further, line by line."""
     first, newline, rest = asm[0].partition("\n")
     return first + newline + _LOC.sub("", rest)
 
@@ -219,7 +219,7 @@ _FUNCTION = re.compile(r"\.(entry|func)\b")
 
 
 def _cut_bodies(ptx: str) -> tuple[str, list[tuple[int, str]]]:
-    """Return the module with its functions' bodies empty, which keeps every line's number, and those bodies.
+    """Return the module with empty function bodies, which keeps the line numbers, and the bodies.
 
     Each body comes with the number of lines before it.
     """
@@ -245,7 +245,7 @@ def _cut_bodies(ptx: str) -> tuple[str, list[tuple[int, str]]]:
     return "".join([*pieces, ptx[kept:]]), bodies
 
 
-# As C writes characters in a text: three octal digits for a byte, or a backslash and a letter.
+# C's escapes in a string: a backslash and three octal digits, or a letter.
 _ESCAPE = re.compile(rb"\\(?:([0-7]{3})|(.))", re.DOTALL)
 _ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 
@@ -255,7 +255,7 @@ def _integer(token: str) -> int:
 
 
 def _variable(space: str, children: Sequence[Any], initial: tuple[int | float | str, ...] = ()) -> Variable:
-    """Declare a variable of its type, its name, and numbers that are named ``align`` or ``dimension``."""
+    """Return a variable from its type, its name, and numbers that are named ``align`` or ``dimension``."""
     words = {child.type: str(child) for child in children if isinstance(child, Token)}
     aligns, dimensions = (
         [child[1] for child in children if isinstance(child, tuple) and child[0] == name]
@@ -267,7 +267,7 @@ def _variable(space: str, children: Sequence[Any], initial: tuple[int | float | 
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Module]):
-    """Turn the parser's matches, bottom up, into the values above. One method per rule of the grammar."""
+    """Convert the parser's matches, bottom up, to the classes above. One method per rule of the grammar."""
 
     def start(self, *items: Any) -> Module:
         if not any(isinstance(item, Token) for item in items):
@@ -285,7 +285,7 @@ class _Builder(Transformer[Token, Module]):
         )
 
     def file(self, number: str, name: str, *_: Any) -> tuple[int, str]:
-        """Return a file's number, and its path as the file system has it."""
+        """Return a file's number, and its path without escapes."""
         path = _ESCAPE.sub(
             lambda match: bytes([int(match[1], 8) & 0xFF]) if match[1] else _ESCAPED.get(match[2], match[2]),
             name[1:-1].encode(),

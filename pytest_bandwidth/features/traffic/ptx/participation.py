@@ -1,10 +1,10 @@
-"""Find warp instructions whose lanes do not all take part, and follow what is undefined to where it is used.
+"""Find warp instructions whose lanes do not all take part, and track undefined values to their use.
 
-A lane has to be named in the mask that it gives. What a shuffle reads from a lane that has exited, was never there, has
-no shuffle before it or is not in the mask is undefined; so is what was read of shared or local memory that nothing was
-written to. That is a fault where the value is used, so it is followed from register to register. A lane that a mask
-names and that waits at __syncthreads() instead is a fault too. One that has exited is none; neither is one in another
-branch, which may execute the same instruction there.
+A lane must be in its own mask. A shuffle reads an undefined value from a lane that has exited, does not exist, cannot
+reach a shuffle any more or is not in the mask. A read of unwritten shared or local memory is undefined as well. The use
+of an undefined value is a fault, so such values are tracked from register to register. It is also a fault if a lane in
+a mask waits at __syncthreads() instead. It is no fault if the lane has exited, or is in another branch, since it may
+execute the same instruction there.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from pytest_bandwidth.features.traffic.ptx.lanes import (
 )
 
 _MASKED = EXCHANGES.keys() - {"active mask"}
-# Of these a result may not depend on an operand that is undefined.
+# Opcodes whose result may not depend on an undefined operand.
 _CHOICES = ("selp", "and", "or")
 _MATRICES = ("ldmatrix", "stmatrix", "mma", "wmma")
 _NO_LANE = np.zeros((1, 1), np.bool_)
-# Where undefined values come from: an instruction, and the memory that it read; None for a shuffle.
+# The origin of undefined values: an instruction, and the memory that it read; None for a shuffle.
 Origin: TypeAlias = tuple[int, memory.Region | None]
 Marks: TypeAlias = dict[Origin, Array]
 
 
 class Participation:
-    """Follow one batch.
+    """Track undefined values and the lanes of warp instructions in one batch.
 
-    An undefined value has a mark for each of its origins, int64: what was read · 2¹⁰ + the thread that read it + 1;
-    0 for lanes whose value is defined. What was read: the place in memory in bytes, or the lane (plus 32 where the
-    mask does not name that).
+    An undefined value has a mark for each of its origins, int64: source · 2¹⁰ + the thread that read it + 1; 0 for
+    lanes whose value is defined. The source is the place in memory in bytes, or the lane (plus 32 if it is not in the
+    mask).
     """
 
     def __init__(self, faults: FaultLog, geometry: Geometry, kernel: program.Kernel) -> None:
@@ -50,17 +50,18 @@ class Participation:
         self._shape = (geometry.rows, geometry.lanes)
         self._in_clusters = geometry.cluster_blocks > 1
         self._numbers = geometry.numbers
-        # The lanes that have not exited, and those that may still execute a shuffle.
+        # The lanes that have not exited, and the lanes that may still execute a shuffle.
         self._alive = self._active = geometry.present
         # By register.
         self.undefined: dict[int, Marks] = {}
         self._origins: dict[tuple[str, int, memory.Region | None, str], Origin] = {}
-        # How often lanes executed what some lane of the mask did not execute with them, since the last block barrier.
+        # By instruction and mask: how often each lane executed it without some lane of the mask since the last block
+        # barrier.
         self._alone: dict[tuple[str, int], Array] = {}
         self._last_sites: dict[tuple[str, int], int] = {}
 
     def go(self, number: int, lanes: Array) -> None:
-        """Let lanes go on at a block."""
+        """Note that lanes go on at a basic block."""
         if self._blocks[0].shuffles and not self._blocks[number].shuffles:
             self._active = self._active & ~lanes
 
@@ -68,7 +69,7 @@ class Participation:
         self._alive, self._active = self._alive & ~lanes, self._active & ~lanes
 
     def use(self, registers: Iterable[program.Read], lanes: Array, site: int) -> None:
-        """Add a fault where the lanes use what is undefined; once, so the value then counts as defined."""
+        """Add a fault where the lanes use undefined values, which then count as defined, to report them once."""
         for register in registers:
             for origin, marks in self.undefined.get(register.register, {}).items():
                 self._report(origin, np.where(lanes, marks, 0), site)
@@ -108,7 +109,7 @@ class Participation:
         return marks
 
     def _otherwise(self, step: program.Step, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Return a step's operands with every bit that is undefined turned over."""
+        """Return a step's operands with every undefined bit inverted."""
         found = []
         for values, source in zip(operands, step.sources, strict=True):
             bits = values if values.dtype == np.bool_ else _bits(values)
@@ -117,7 +118,7 @@ class Participation:
         return tuple(found)
 
     def _mark(self, targets: Sequence[program.Write | None], marks: Marks, lanes: Array) -> None:
-        """Mark what lanes write; nothing where it is defined."""
+        """Set the marks of registers that lanes write; removes the marks of defined values."""
         for target in targets:
             if target is None:
                 continue
@@ -136,15 +137,15 @@ class Participation:
         return self._origins.setdefault((where.file, where.line or -where.ptx_line, region, array), (site, region))
 
     def load(self, step: program.Step, unwritten: Iterable[tuple[memory.Access, Sequence[Array]]]) -> None:
-        """Mark what was read where nothing was written. unwritten: see `InitialisationChecker`.
+        """Mark the values that were read from unwritten memory. unwritten: see `InitialisationChecker`.
 
-        It is a fault at once where no register holds it, and in what may be another block's memory.
+        Such a read is a fault at once if no register gets the value, or if it may be another block's memory.
         """
         for access, planes in unwritten:
             row, lane = np.argwhere(np.any(planes, axis=0))[0]
             array = access.region.describe(int(spread(access.offset, self._shape)[row, lane]))
             origin = self._origin(step.site, access.region, array)
-            # It may read another block's shared memory.
+            # The step may read another block's shared memory.
             remote = (
                 "shared::cluster" in self._sites[step.site].opcode or getattr(step, "space", "") not in memory.WINDOWS
             )
@@ -158,7 +159,7 @@ class Participation:
                 continue
             width, nbytes = len(planes) // step.count, access.width // step.count
             for element, target in enumerate(step.targets):
-                # Where a part of a word was written, the others may be padding: structures are copied by whole words.
+                # In a partly written word the rest may be padding: structures are copied by whole words.
                 of_word = max(1, 4 * width // nbytes)
                 of_element = np.array(planes[element * width : (element + 1) * width])
                 hit = of_element.reshape(-1, min(width, of_word), *of_element.shape[1:]).all(axis=1).any(axis=0)
@@ -166,14 +167,14 @@ class Participation:
                 self._mark((target,), {origin: np.where(hit, fresh, 0)}, access.mask)
 
     def _mark_of(self, place: Array) -> Array:
-        """Return a mark for each lane, of the byte offset that it read."""
+        """Return a mark for each lane, from the byte offset that it read."""
         return (place << 10 | self._numbers) + 1
 
     def stored(self, step: program.Store, address: Array, lanes: Array) -> tuple[Array, ...]:
-        """Return which lanes store an undefined value, for each element of shared or local memory; () for none.
+        """Return which lanes store an undefined value, for each element of shared or local memory; () for no lanes.
 
-        Elsewhere that is a fault, and for what a shuffle read everywhere. A vector that is partly undefined may be a
-        structure with padding, which compilers copy whole.
+        A store elsewhere is a fault, and a store of a shuffle's undefined value always is. A partly undefined vector
+        may be a structure with padding, which compilers copy whole.
         """
         values = step.sources[1:]
         if not self.undefined or not any(value.register in self.undefined for value in values):
@@ -193,7 +194,7 @@ class Participation:
         return tuple(found)
 
     def act(self, step: program.Step, sources: tuple[Array, ...], lanes: Array) -> None:
-        """Take in a step that is no computation."""
+        """Track a step that is no computation."""
         masked = isinstance(step, program.WarpBarrier) or (isinstance(step, program.WarpStep) and step.name in _MASKED)
         if isinstance(step, program.WarpStep) and step.name == "shuffle":
             self._shuffle(step, sources, lanes)
@@ -206,7 +207,7 @@ class Participation:
             self._check_mask(step, spread(sources[-1], self._shape), spread(lanes, self._shape))
 
     def _matrices(self, step: program.WarpStep, sources: tuple[Array, ...], lanes: Array) -> None:
-        """Mark the elements that depend on undefined ones, of whichever lane of the warp."""
+        """Mark the elements that depend on undefined elements of any lane of the warp."""
         found, other = (
             exchange(step.function, given, lanes, self._shape) for given in (sources, self._otherwise(step, sources))
         )
@@ -232,7 +233,7 @@ class Participation:
             self._last_sites[name, mask] = step.site
 
     def block_barrier(self, rows: Array) -> None:
-        """Add a fault where lanes wait at a barrier that have executed less than others of a mask that names them."""
+        """Add a fault where lanes wait at a barrier but have executed fewer instructions than others of their mask."""
         numbers, warps = np.arange(WARP), (self._shape[0], -1, WARP)
         alive = spread(self._alive & rows, self._shape).reshape(warps)
         for (name, mask), counts in list(self._alone.items()):
@@ -260,7 +261,7 @@ class Participation:
         unnamed &= source != self._numbers % WARP
         active = from_lane(self._active)
         for (name, mask), counts in self._alone.items():
-            if name == _cuda_name(step):  # executed before, in another branch
+            if name == _cuda_name(step):  # executed earlier, in another branch
                 active = active | ((members == mask) & (from_lane(counts) > counts))
         wrong = ~active | unnamed
         fresh = np.where(wrong, (source + WARP * unnamed << 10 | self._numbers) + 1, 0)
@@ -272,7 +273,7 @@ class Participation:
 
 
 def _whole_warps(lanes: Array, members: Array) -> bool:
-    """Return whether whole warps execute, with masks that name all their lanes."""
+    """Return whether whole warps execute, with masks of all their lanes."""
     if not (members == ALL_LANES).all():
         return False
     warps = lanes.reshape(len(lanes), -1, min(WARP, lanes.shape[1]))
@@ -295,7 +296,7 @@ def _joined(one: Marks, other: Marks) -> Marks:
 
 
 def _somewhere(marks: Marks) -> Array:
-    """Return the lanes that any mark is of."""
+    """Return the lanes with any mark."""
     lanes: Array = _NO_LANE
     for one in marks.values():
         lanes = lanes | (one != 0)

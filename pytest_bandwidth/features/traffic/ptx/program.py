@@ -1,4 +1,4 @@
-"""Hold a decoded kernel: basic blocks of steps that name registers by index, resolved but for the launch."""
+"""Hold a decoded kernel: basic blocks of steps with registers by index; only the launch is still open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Dim
 
-# A bulk copy moves multiples of so many bytes, from and to such multiples.
+# A bulk copy moves a multiple of so many bytes, from and to addresses that are multiples of it.
 BULK_BYTES = 16
 
 Space = Literal["global", "shared", "local", "const", "param", "generic"]
@@ -19,7 +19,7 @@ Space = Literal["global", "shared", "local", "const", "param", "generic"]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Say where an instruction stands: `line` of `file` in the CUDA source (0 where unknown), and the PTX's."""
+    """Hold the place of an instruction: `line` of `file` in the CUDA source (0 if unknown), and its line in the PTX."""
 
     opcode: str
     ptx_line: int
@@ -33,10 +33,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Name a source operand: the register's index and the NumPy type it is read as.
+    """Describe a source operand: the register's index, and the NumPy type to read it as.
 
     narrow: the register is wider than the type, so its low part is taken.
-    negated: a predicate that is read as its opposite.
+    negated: a predicate is read as its opposite.
     """
 
     register: int
@@ -47,7 +47,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Name a destination: `widen` is the type a narrower result is extended to, None where the widths agree."""
+    """Describe a destination. widen: the type to which a narrower result is extended; None for equal widths."""
 
     register: int
     widen: np.dtype[Any] | None = None
@@ -74,8 +74,8 @@ class Compute(Step):
 class Memory(Step):
     """Access `count` consecutive elements of `dtype` at the first source plus `offset` bytes.
 
-    ordered: relaxed, acquire or release: synchronisation, which races do not count. fresh: ordered or volatile, so that
-    a loop may wait for another value. releases: it is a fence for what was stored before, too.
+    ordered: relaxed, acquire or release: synchronisation, which is no race. fresh: ordered or volatile, so that a loop
+    may wait for another value. releases: it is also a fence for earlier stores.
     """
 
     space: Space
@@ -88,12 +88,12 @@ class Memory(Step):
 
     @property
     def width(self) -> int:
-        """Count the bytes asked for by one thread."""
+        """Return the bytes that one thread accesses."""
         return self.dtype.itemsize * self.count
 
     @property
     def align(self) -> int:
-        """Return what an address has to be a multiple of."""
+        """Return the alignment of an address."""
         return self.width
 
 
@@ -104,14 +104,14 @@ class Store(Memory): ...
 
 
 class CopyStore(Store):
-    """Store to shared memory what an asynchronous copy has loaded."""
+    """Store the bytes of an asynchronous copy to shared memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyGroup(Step):
     """Close the group of a thread's asynchronous copies (commits), or wait until at most `left` groups are pending.
 
-    left: None waits for every copy. bulk: the groups of bulk copies to global memory, which are others.
+    left: None waits for every copy. bulk: whether it is about the groups of bulk copies to global memory.
     """
 
     commits: bool
@@ -120,7 +120,7 @@ class CopyGroup(Step):
 
 
 class BulkPart(Memory):
-    """Say where a bulk copy reads or writes; `count` is known when it runs."""
+    """Describe the reads or the writes of a bulk copy; `count` is known when it runs."""
 
     @property
     def align(self) -> int:
@@ -129,7 +129,7 @@ class BulkPart(Memory):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkCopy(Step):
-    """Let each thread copy a piece of memory; its sources: where to, where from, and how many bytes."""
+    """Copy a piece of memory per thread; its sources: destination, start, and number of bytes."""
 
     reads: BulkPart
     writes: BulkPart
@@ -137,10 +137,10 @@ class BulkCopy(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupProduct(Load):
-    """Multiply matrices as a warp group does; those in shared memory are read 16 bytes a lane.
+    """Multiply matrices in a warp group; those in shared memory are read by 16 bytes a lane.
 
-    sources: whether to add to the result; registers of the result; A as registers, or its descriptor; B's descriptor.
-    columns, depth: of the product. kinds: types of A, B and the result. transposed: A and B. negative: A·B is.
+    sources: whether to add to the result; the result's registers; A's registers or descriptor; B's descriptor.
+    columns, depth: of the product. kinds: types of A, B and the result. transposed: A and B. negative: whether A·B is.
     """
 
     columns: int
@@ -162,11 +162,11 @@ class Atomic(Memory):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarrierStep(Memory):
-    """Act on the mbarrier object at the first source.
+    """Execute an operation on the mbarrier object at the first source.
 
-    operation: ``init`` (its second source: arrivals of a phase), ``inval``, ``update`` (arrivals, and bytes to expect),
-    ``complete`` (arrivals, and bytes that have come), ``test`` (a token, or the phase's parity).
-    drops: later phases expect as many arrivals less. orders: releases or acquires. joins: the thread's earlier
+    operation: ``init`` (its second source: arrivals of a phase), ``inval``, ``update`` (arrivals, and expected bytes),
+    ``complete`` (arrivals, and completed bytes), ``test`` (a token, or the phase's parity).
+    drops: later phases expect so many arrivals less. orders: it releases or acquires. joins: the thread's earlier
     cp.async belong to the phase.
     """
 
@@ -179,7 +179,7 @@ class BarrierStep(Memory):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpStep(Step):
-    """Exchange values between the lanes of a warp; `name` and `mode` as in the opcode (``shuffle``, ``down``).
+    """Exchange values between the lanes of a warp; `name` and `mode` are the opcode's (``shuffle``, ``down``).
 
     function: see `lanes.exchange`.
     """
@@ -196,16 +196,16 @@ class Fence(Step): ...
 
 
 class Nothing(Step):
-    """Do nothing: a hint without an effect that is modelled (prefetch, nanosleep)."""
+    """Do nothing: the effect of the hint is not modelled (prefetch, nanosleep)."""
 
 
 class Print(Step):
-    """Note that printf() was called; nothing is printed."""
+    """Record a call of printf() without printing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch(Step):
-    """Jump to the first of `labels`, or with an index source to the one it picks."""
+    """Jump to the first of `labels`, or to the one at the index of the source, if there is one."""
 
     labels: tuple[str, ...]
 
@@ -219,7 +219,7 @@ class Exit(Step):
 class Barrier(Step):
     """Wait as __syncthreads() does, with its reduction (``popc``, ``and``, ``or``) where it has one.
 
-    is_named: it has a number and a count of threads, its two sources. cluster: wait for all threads of the cluster.
+    is_named: its two sources are a number and a count of threads. cluster: wait for all threads of the cluster.
     """
 
     reduction: str = ""
@@ -228,7 +228,7 @@ class Barrier(Step):
 
 
 class Arrive(Step):
-    """Arrive at a named barrier without waiting; its sources are number and count."""
+    """Arrive at a named barrier without waiting; its sources are number and count of threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,12 +241,12 @@ class Clock(Step):
 
 @dataclass(frozen=True, slots=True)
 class BasicBlock:
-    """Hold steps without a jump among them, then at most one jump, as indexes of `Kernel.blocks`.
+    """Hold steps without a jump, then at most one jump. Other blocks are given as indexes of `Kernel.blocks`.
 
-    branch: where the ending Branch leads, by its labels' order; `following`: the next block in the text, None after an
-    end. live: registers whose values may still be read on entry, as a bit set. polls: whether a step looks at memory
-    that other threads may change meanwhile. meets: whether the lanes of a warp execute a step together. shuffles:
-    whether it has a shuffle, or one is reached from it.
+    branch: the targets of the final Branch, in its labels' order; following: the next block in the text, None after an
+    end. live: registers whose values may still be read on entry, as a bit set. polls: whether a step reads memory that
+    other threads may change meanwhile. meets: whether the lanes of a warp execute a step together. shuffles: whether it
+    or a block reachable from it has a shuffle.
     """
 
     steps: tuple[Step, ...]
@@ -261,7 +261,7 @@ class BasicBlock:
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
-        """Return the steps and the jump after them, if there is one."""
+        """Return the steps, and the jump after them if there is one."""
         return self.steps if self.end is None else (*self.steps, self.end)
 
 
@@ -277,9 +277,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """Place a variable: byte offset in its space, or the full address for global and const ones.
+    """Hold the place of a variable: its byte offset in its space, or the full address for global and const variables.
 
-    Or an array argument, by its place in its allocation; `arguments` are the parameters' numbers.
+    Or of an array argument: its place in its allocation; `arguments` are the parameters' numbers.
     """
 
     name: str
@@ -296,8 +296,8 @@ class Kernel:
     specials: registers that hold special registers such as ``%tid.x``.
     arguments: registers that hold a part of the parameters: (byte offset, NumPy type).
     shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
-    granule_bytes: the narrowest access of each space, down to which shadows have to look.
-    exact_block: the only block that it may be launched with, where it says so.
+    granule_bytes: the narrowest access of each space, which is the resolution of shadows.
+    exact_block: the only allowed block size, if the kernel has one.
     waits_for_grid: whether all blocks have to run together. before_wait: sites of accesses to global memory that may
     come before griddepcontrol.wait.
     asynchronous: whether it uses mbarriers or bulk copies. cluster: how many blocks it has along each axis.

@@ -1,13 +1,13 @@
-"""Find accesses to one place that nothing orders, at least one of them a write.
+"""Find unordered accesses to one place, at least one of them a write.
 
-Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, the last writer and
-reader, and the barriers passed by then. Two threads of a block conflict if no __syncthreads() came between (inside a
-warp, no __syncwarp() either). In global memory two blocks of one launch conflict as well, and a fence and atomics order
-either. Two writes of the same value are not reported, since no reader could notice. Atomics do not conflict with each
-other; in shared memory they do with plain stores.
+Execution in lockstep hides a missing barrier: the values are right. So a shadow records, for each place, the last
+writer and reader, and the barriers passed before. Two threads of a block conflict without a __syncthreads() between
+(inside a warp, without a __syncwarp() either). In global memory two blocks of one launch conflict as well; a fence and
+atomics order blocks and threads. Two writes of the same value are not reported, since no reader could notice. Atomics
+do not conflict with each other; in shared memory they conflict with plain stores.
 
-Asynchronous copies (cp.async) from global to shared memory end when their threads have waited for them. Their bytes are
-there at once. What is read of them before the wait is a fault: on a GPU they may not be there yet.
+Asynchronous copies (cp.async) from global to shared memory end when their threads have waited for them. Here they copy
+at once. A read of their bytes before the wait is a fault, since on a GPU the bytes may not have arrived.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, s
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region
 
 NEVER = np.iinfo(np.int64).max
-# The number of an instruction fits these bits of a shadow's word.
+# The bits for an instruction's number in a shadow's word.
 SITES = 0x3FFF
 
 
 class HappensBefore:
     """Track what orders the accesses of a batch: barriers in blocks and warps, fences and atomics between blocks.
 
-    It counts the barriers that were passed, and keeps what blocks published to each other.
+    It counts the passed barriers, and records what blocks published to each other.
 
     passed: whether any barrier was passed.
     block_epoch: barriers passed, int64 (1 or rows, 1). warp_epoch: warp barriers passed, int64 (1 or rows, warps).
 
-    Between blocks, a fence followed by an atomic, or by an ordered or volatile store, publishes what a block did
-    before; an atomic of another block after that, or such a load, receives it. Which addresses these use is not looked
-    at, so some races through unrelated ones go unseen.
+    Between blocks, a fence followed by an atomic, or by an ordered or volatile store, publishes a block's earlier
+    accesses. A later atomic of another block, or such a load, receives them. The addresses of these are ignored, so
+    some races through unrelated addresses are not found.
 
-    Threads of one block do the same, each for itself, from one block barrier to the next. What one does after it has
-    published counts as published, too: some races go unseen.
+    Threads of one block do the same, each for itself, between two block barriers. A thread's accesses after it has
+    published also count as published: some races are not found.
 
-    State is kept for blocks of batches that met a fence or an atomic, whatever the grid; batches come in rising order.
+    State is kept only for blocks of batches with a fence or an atomic, in any grid; batches come in ascending order.
     """
 
     _geometry: Geometry
@@ -79,12 +79,12 @@ class HappensBefore:
         if self._threads is None:
             self._threads = _Threads((self._geometry.rows, self._geometry.lanes))
         self._threads.fence(lanes, self.warp_epoch > 0)
-        slots = self._slots_with(lanes)  # first: it may make room
+        slots = self._slots_with(lanes)  # first, since it may enlarge the state
         self._fenced[slots] = True
 
     def synchronise(self, lanes: Array, *, publishes: bool = True, receives: bool = True) -> None:
-        """Order what synchronises blocks and threads: each access receives what those before it published. Atomics do
-        both; of the others, volatile ones included, stores publish and loads receive.
+        """Order synchronising accesses: each one receives what earlier ones published. Atomics publish and receive; of
+        other accesses, including volatile ones, stores publish and loads receive.
         """
         if self._threads is not None:
             self._threads.synchronise(lanes, self.warp_epoch > 0, publishes, receives)
@@ -98,12 +98,12 @@ class HappensBefore:
             self._published[slots[publishing]] = np.minimum(self._published[slots[publishing]], times[publishing])
 
     def cluster_barrier(self, rows: Array) -> None:
-        """Pass a barrier of clusters, after that of their blocks."""
+        """Pass a cluster barrier, after the block barrier."""
         self._cluster_epoch = np.where(rows, self.block_epoch, self._cluster_epoch)
 
     def in_cluster(self, blocks: Array, epochs: Array) -> Array:
-        """Tell where a barrier of the cluster came after what a block did in that epoch; where blocks are negative
-        (several), as if it was the lane's own.
+        """Return where a cluster barrier came after a block's accesses of that epoch. Negative blocks (several) count
+        as the lane's own block.
         """
         if not self._cluster_epoch.any():
             return np.zeros((1, 1), np.bool_)
@@ -115,22 +115,20 @@ class HappensBefore:
         return inside & (first[rows] == first[:, None]) & (epochs < epoch[rows])
 
     def between(self, earlier: Array, later: Array) -> Array:
-        """Tell where what block `earlier` published reached block `later`; False where `earlier` is negative (several
-        blocks).
-        """
+        """Return where block `later` has received from block `earlier`; False for a negative `earlier` (several)."""
         published = self._look_up(self._published, earlier, NEVER)
         return (published < self._look_up(self._received, later, -1)) & (earlier >= 0)
 
     def in_turn(self, earlier: Array, several: Array) -> Array:
-        """Tell where what thread `earlier` of its block (or some thread, where `several`) published reached each thread
-        of the batch.
+        """Return where each thread of the batch has received from thread `earlier` of its block (or, with `several`,
+        from some thread).
         """
         if self._threads is None:
             return np.zeros(earlier.shape, np.bool_)
         return self._threads.in_turn(earlier, several)
 
     def acquired(self, others: Array) -> Array:
-        """Tell where mbarriers order a lane after another one of its block: `Clocks` knows."""
+        """Return where mbarriers order a lane after another lane of its block; False without `Clocks`."""
         return np.zeros(others.shape, np.bool_)
 
     def _look_up(self, state: Array, blocks: Array, otherwise: int) -> Array:
@@ -141,11 +139,11 @@ class HappensBefore:
         return np.where(known[slots] == blocks, state[slots], otherwise)
 
     def _slots_with(self, lanes: Array) -> Array:
-        """Return where the state of the batch's blocks with any of these lanes is kept."""
+        """Return the indexes of the state of the batch's blocks with any of these lanes."""
         blocks = self._geometry.blocks
         if not self._count or self._known[self._count - 1] < blocks[0]:
             if more := max(0, self._count + len(blocks) - len(self._known)):
-                more = max(more, len(self._known))  # doubled, so that each block is copied twice at most
+                more = max(more, len(self._known))  # doubled, to copy each block at most twice
                 self._known = np.concatenate((self._known, np.zeros(more, np.int64)))
                 self._published = np.concatenate((self._published, np.full(more, NEVER, np.int64)))
                 self._received = np.concatenate((self._received, np.full(more, -1, np.int64)))
@@ -158,9 +156,9 @@ class HappensBefore:
 
 
 class _Threads:
-    """Track what fences and atomics order among the threads of each block, from a fence to the blocks' next barrier.
+    """Track the order by fences and atomics of each block's threads, from a fence to the next block barrier.
 
-    joined: bool (1 or rows, warps), which warps passed a warp barrier. In these, a thread publishes for its warp.
+    joined: bool (1 or rows, warps), the warps that passed a warp barrier. In these, a thread publishes for its warp.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
@@ -176,7 +174,7 @@ class _Threads:
         self._received[spread(rows, self._shape)] = -1
 
     def warp_barrier(self, lanes: Array) -> None:
-        """Let each thread receive what one of its warp has."""
+        """Let each thread receive what any thread of its warp has received."""
         received = np.where(lanes, self._received, -1).reshape(self._warps).max(axis=2, keepdims=True)
         latest = spread(received, self._warps).reshape(self._shape)
         self._received = np.where(lanes, np.maximum(self._received, latest), self._received)
@@ -194,7 +192,7 @@ class _Threads:
             self._received = np.where(lanes, now, self._received)
 
     def _first(self, times: Array, joined: Array) -> Array:
-        """Return the least of the times in each warp that is joined, NEVER in others."""
+        """Return the earliest time in each joined warp, NEVER in others."""
         least = spread(times, self._shape).reshape(self._warps).min(axis=2, keepdims=True)
         return spread(np.where(joined[..., None], least, NEVER), self._warps).reshape(self._shape)
 
@@ -205,11 +203,11 @@ class _Threads:
 
 
 class RaceChecker(Checker):
-    """Look at plain loads and stores of shared or global memory.
+    """Check plain loads and stores of shared or global memory.
 
-    The words of shared memory, which is small, have room for the site of an access.
-    for_blocks: whether the kernel was written for blocks, as Triton's, whose compiler gives one element to several
-    threads. In global memory all of them read, one writes, and what the others read is not used. In shared memory each
+    Shared memory is small, so the words of its shadow also hold the site of an access.
+    for_blocks: whether the kernel is written for blocks, like Triton's: its compiler gives one element to several
+    threads. In global memory all of them read, one writes, and the others' values are not used. In shared memory each
     stores its copy, by one instruction; copies of a sum may differ in the last bit.
     """
 
@@ -236,7 +234,7 @@ class RaceChecker(Checker):
         self._first = np.zeros((1, 1), np.int64)
         if self._shared:
             self._shadows = {}
-        else:  # lanes of a launch are numbered with 31 bits, and in a larger one again from 0
+        else:  # lanes of a launch have numbers of 31 bits, which repeat in a larger one
             self._first = geometry.blocks[:, None] % (2**31 // geometry.lanes - 1) * geometry.lanes
 
     def see(self, access: Access) -> None:
@@ -248,26 +246,26 @@ class RaceChecker(Checker):
             hit[:] = 0
 
     def _shadow(self, region: Region, rows: int) -> list[Array]:
-        """Return who wrote and who read each place of a region last, and when; see `loops.find_races`."""
+        """Return the last writer and reader of each place of a region, and the times; see `loops.find_races`."""
         places = -(-region.nbytes // self._granule)
         if region not in self._shadows:
             empty = np.zeros((1, 0), self._word)
-            self._shadows[region] = [*(region.zeros_beside(places, np.int32) for _ in range(2)), empty, empty]
+            self._shadows[region] = [*(region.zeros_per_place(places, np.int32) for _ in range(2)), empty, empty]
         shadow = self._shadows[region]
         if not shadow[2].size and (self._shared or self._order.passed):
-            shadow[2:] = (region.zeros_beside(places, self._word) for _ in range(2))
+            shadow[2:] = (region.zeros_per_place(places, self._word) for _ in range(2))
         if self._shared and len(shadow[0]) < rows:
             shadow[:] = (np.repeat(plane, rows, axis=0) for plane in shadow)
         return shadow
 
     def _conflicts(self, access: Access) -> Array | None:
-        """Update the shadow; return with what each lane conflicts, None where none does."""
+        """Update the shadow; return the access that each lane conflicts with, None without conflicts."""
         geometry, order, region = self.geometry, self._order, access.region
         planes = (access.offset, access.mask, order.block_epoch, order.warp_epoch, self._first)
         shadow = self._shadow(region, max(map(len, planes)))
         rows = max(len(shadow[0]), *map(len, planes))
         shape = (rows, geometry.lanes)
-        if shape not in self._hits:  # kept: conflicts are rare, and clearing it each time is not free
+        if shape not in self._hits:  # reused, since conflicts are rare and clearing takes time
             self._hits[shape] = np.zeros(shape, np.int64)
         hit = self._hits[shape]
         found = loops.find_races(
@@ -285,7 +283,7 @@ class RaceChecker(Checker):
         return hit if found else None
 
     def _places(self, access: Access, shape: tuple[int, int]) -> tuple[Any, ...]:
-        """Return what `loops` asks of an access: its places and how many, whether it stores, and the instruction."""
+        """Return an access's arguments for `loops`: places, mask, number of granules, whether it stores, and site."""
         offset, mask = spread(access.offset, shape), spread(access.mask, shape)
         site = access.site & SITES if self._shared else 0
         return offset, self._shift, mask, max(1, access.width // self._granule), access.kind == "store", site
@@ -322,7 +320,7 @@ class RaceChecker(Checker):
         self._faults.add("race", access.site, hits & access.mask, sentence, access.region, access.offset)
 
     def _other(self, row: int, block: int, lane: int, several: bool) -> str:
-        """Say with whom an access conflicts."""
+        """Return the text on the other side of a conflict."""
         geometry = self.geometry
         if not self._shared and block != geometry.blocks[row]:
             who = "several other blocks" if block < 0 else f"block {geometry.block_name(block)}"
@@ -336,10 +334,10 @@ class RaceChecker(Checker):
 
 
 def benign(access: Access, hits: Array) -> Array:
-    """Return which of a store's `hits` (bool of all (rows, lanes)) no reader could tell from a store that is ordered.
+    """Return which of a store's `hits` (bool of all (rows, lanes)) have the same effect as an ordered store.
 
-    Lanes that store to one place have to agree on the value; and if the first of them conflicts, that is with an access
-    before this instruction, the place has to hold the value already.
+    Lanes that store to one place must store the same value. If the first of them conflicts with an earlier instruction,
+    the place must already hold that value.
     """
     shape, region = hits.shape, access.region
     mask, offset = spread(access.mask, shape), spread(access.offset, shape)
@@ -366,7 +364,7 @@ def benign(access: Access, hits: Array) -> Array:
 
 
 def _alike(one: Array, other: Array) -> Array:
-    """Compare bits; a NaN of single precision has no sign: a host keeps an operand's, a GPU gives one for all."""
+    """Compare bits, but not a single-precision NaN's sign: a host keeps an operand's sign, a GPU has a fixed one."""
     same = one == other
     if one.dtype.itemsize == 4:
         sign, nan = np.uint32(0x7FFFFFFF), np.uint32(0x7FC00000)
@@ -374,9 +372,9 @@ def _alike(one: Array, other: Array) -> Array:
     return same
 
 
-# Copies are of 4, 8 or 16 bytes, and of more in bulk.
+# Copies have 4, 8 or 16 bytes; bulk copies have more.
 GRANULE, MOST_OF_A_LANE = 4, 16
-# Of copies that belong to no mbarrier's phase, and of bulk copies that do not yet.
+# Kinds of copies: without an mbarrier's phase, and bulk copies that have no phase yet.
 NO_BARRIER, BULK = -1, -2
 STILL_READ = (
     "{verb} {{array}} at byte {{place}}, which a bulk copy still reads: expected cp.async.bulk.wait_group.read by the "
@@ -390,7 +388,7 @@ EARLY = (
 
 @dataclass(slots=True)
 class _Copy:
-    """Hold the copies of one instruction that lanes have not waited for. groups: those that each lane had committed.
+    """Hold an instruction's copies that lanes have not waited for. groups: the number each lane had committed before.
 
     barrier: the place of the mbarrier whose phase they belong to, or a kind. landed: where that phase has ended,
     bool (rows,).
@@ -405,9 +403,9 @@ class _Copy:
 
 
 class AsyncCopies(Checker):
-    """Know which bytes of shared memory copies still write. done: is shown each copy again once it was waited for.
+    """Track the bytes of shared memory that copies still write. done: a checker that gets each copy after the wait.
 
-    reads: they are copies to global memory, which still read these bytes, so that others may read them as well.
+    reads: whether the copies are to global memory: they only read these bytes, so other reads are allowed.
     """
 
     def __init__(self, faults: FaultLog, done: Checker, reads: bool = False) -> None:
@@ -422,7 +420,7 @@ class AsyncCopies(Checker):
         self._pending: Array = np.zeros((geometry.rows, 0), np.uint16)
 
     def see(self, access: Access) -> None:
-        """Add a fault where it touches bytes that are still written."""
+        """Add a fault where an access touches bytes that copies still use."""
         if access.region.kind != "shared" or not self._copies or (self._reads and access.kind == "load"):
             return
         shape = self._committed.shape
@@ -441,7 +439,7 @@ class AsyncCopies(Checker):
         self._faults.add("early", access.site, hits & mask, sentence.format(verb=verb), access.region, offset)
 
     def issue(self, access: Access, barrier: int = NO_BARRIER) -> None:
-        """Take in a copy, as the store that it makes (the load, of a bulk copy to global memory)."""
+        """Record a copy by its store, or, for a bulk copy to global memory, by its load."""
         shape = self._committed.shape
         mask = spread(access.mask, shape).copy()
         places = np.where(mask, spread(access.offset, shape), 0) // GRANULE
@@ -467,7 +465,7 @@ class AsyncCopies(Checker):
         self._copies = [copy for copy in self._copies if copy.waiting.any()]
 
     def bind(self, lanes: Array, barrier: int, kind: int) -> None:
-        """Let the lanes' copies of one kind (`BULK` or `NO_BARRIER`) belong to the phase of an mbarrier."""
+        """Assign the lanes' copies of one kind (`BULK` or `NO_BARRIER`) to the phase of an mbarrier."""
         for copy in [copy for copy in self._copies if copy.barrier == kind]:
             mine = copy.waiting & lanes
             copy.waiting &= ~mine
@@ -480,7 +478,7 @@ class AsyncCopies(Checker):
                 copy.landed = copy.landed | rows
 
     def arrive(self, barrier: int, rows: Array) -> None:
-        """Let some thread of the blocks have waited for a phase that ended."""
+        """Record that a thread of the blocks has waited for an ended phase."""
         for copy in self._copies:
             if copy.barrier == barrier:
                 self._finish(copy, copy.waiting & (copy.landed & rows)[:, None])

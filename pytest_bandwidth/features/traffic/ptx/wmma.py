@@ -1,7 +1,7 @@
-"""Decode wmma: matrices that a warp loads, multiplies and stores, in a layout of registers that is not specified.
+"""Decode wmma: a warp loads, multiplies and stores matrices, with an unspecified layout of registers.
 
-Here it is mma.sync's (`matrices`), so that accesses are counted as that layout asks for them. A product of 8 rows is
-computed as its transpose.
+Here it is the layout of mma.sync (`matrices`), so accesses are counted for that layout. A product of 8 rows is computed
+as its transpose.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _GROUP, _IN_GROUP = np.divmod(np.arange(32), 4)
 
 
 class _Fragment(NamedTuple):
-    """Place the elements of a fragment.
+    """Describe the layout of a fragment.
 
-    rows, columns: of the matrix. registers: of each, by lane, the row and the column of its first element. by_row:
-    whether a register's elements, and those of two neighbours in C, follow each other in a row, else in a column.
-    kind: of an element. per: elements of a register.
+    rows, columns: of the matrix. registers: for each register, by lane, the row and column of its first element.
+    by_row: whether the elements of a register, and of two neighbours in C, are consecutive in a row, else in a column.
+    kind: type of an element. per: elements per register.
     """
 
     rows: int
@@ -41,7 +41,7 @@ class _Fragment(NamedTuple):
 
 
 def _fragment(operand: str, shape: str, kind: str) -> _Fragment:
-    """Return where a lane's registers lie in A, B, or C and D (of `kind` f16, f32 or s32)."""
+    """Return the layout of A, B, or C and D (of `kind` f16, f32 or s32)."""
     rows, columns, depth = matrices.sizes(shape)
     if operand in ("a", "b"):
         per = 32 // matrices.BITS[kind]
@@ -63,7 +63,7 @@ def _fragment(operand: str, shape: str, kind: str) -> _Fragment:
 
 
 def _held(here: Here, operand: Operand, fragment: _Fragment) -> tuple[Operand, ...]:
-    """Return the operand's registers. A and B of f16 have eight: in small shapes the same values fill several."""
+    """Return the operand's registers. A and B of f16 always have eight: in small shapes some hold the same values."""
     items = items_of(operand)
     if len(items) % len(fragment.registers) or (len(items) != len(fragment.registers) and fragment.kind != "f16"):
         here.refuse()
@@ -71,7 +71,7 @@ def _held(here: Here, operand: Operand, fragment: _Fragment) -> tuple[Operand, .
 
 
 class _Part(NamedTuple):
-    """Hold one access of a fragment: where it is, and its first register, that register's part, and what it moves."""
+    """Hold one access of a fragment: address, first register, and part of that register."""
 
     step: Step
     address: Read
@@ -81,7 +81,7 @@ class _Part(NamedTuple):
 
 
 def _parts(here: Here, operand: str, start: Operand, stride: Sequence[Operand], fragment: _Fragment) -> Iterator[_Part]:
-    """Yield the accesses: two registers of C or D at once, a register, or part of one."""
+    """Yield the accesses: each of two registers of C or D, of one register, or of a part of one."""
     base, offset = place_of(here, start)
     by_row, file = here.choice["rowcol"] == "row", here.context.file
     least = fragment.columns if by_row else fragment.rows
@@ -148,7 +148,7 @@ def store(here: Here) -> Sequence[Step]:
 
 
 def _kind(here: Here) -> str:
-    """Return the type of the elements, where the ISA has it for this operand."""
+    """Return the elements' type, which must be one that the ISA has for this operand."""
     kind, is_product = chosen(here.choice, "wtype", "wresult"), here.choice.get("operand") in ("a", "b")
     inputs = ("tf32",) if here.choice["wshape"] == "m16n16k8" else ("f16", "bf16", "s8", "u8")
     if kind not in (inputs if is_product else ("f16", "f32", "s32")):

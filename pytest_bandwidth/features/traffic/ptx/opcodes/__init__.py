@@ -1,1 +1,1 @@
-"""Hold PTX opcodes: a table that reads like the manual, and what each row computes on NumPy arrays."""
+"""Hold PTX opcodes: a table in the manual's notation, and a function of NumPy arrays for each row."""

@@ -1,4 +1,4 @@
-"""Compute cvt: between integers, between floats, and from one to the other, in every rounding mode.
+"""Compute cvt between integers, between floats, and from one to the other, in every rounding mode.
 
 Rules (PTX ISA, cvt): floats clamp to the integer's range; NaN becomes 0, or the top bit alone where a 64-bit type is
 involved; integers wrap unless .sat.
@@ -66,7 +66,7 @@ def _odd_double(a: Array) -> Array:
 
 
 def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
-    """Truncate the magnitude to the format's digits; step away from zero where bits were lost and the mode says so."""
+    """Truncate the magnitude to the format's digits; step away from zero where bits were lost and the mode asks it."""
     digits = np.finfo(dtype).nmant + 1
     negative = a < 0
     wide = a.astype(np.int64 if a.dtype.kind == "i" else np.uint64)
@@ -103,7 +103,7 @@ def to_tf32(a: Array) -> Array:
 
 
 def _narrow_directed(value: Array, to: str, mode: str) -> Array:
-    """Convert binary64 or binary32 to a narrower float: to the nearest, then one place over where the mode asks."""
+    """Convert binary64 or binary32 to a narrower float: to the nearest, then one step where the mode asks it."""
     if to == "bf16":
         return halves.narrow_bf16(value, mode)
     nearest = value.astype(DTYPES[to])
@@ -121,7 +121,7 @@ def _narrow_directed(value: Array, to: str, mode: str) -> Array:
 
 @by_choice
 def convert_half(choice: Choice, a: Array) -> Array:
-    """Compute cvt.rn.relu.f16.f32 and its like."""
+    """Compute cvt.rn.relu.f16.f32 and similar opcodes."""
     return _float_to_float(choice, choice["dst16"], "f32", a)
 
 
@@ -140,7 +140,7 @@ def _pair(upper: Array, lower: Array, word: Any, bits: int) -> Array:
 
 
 class _Small(NamedTuple):
-    """Describe a float of at most 8 bits: its width and its mantissa's, its largest value, and what a NaN becomes."""
+    """Describe a float of at most 8 bits: its width, its mantissa's width, its largest value, and the code for NaN."""
 
     bits: int
     mantissa: int
@@ -154,12 +154,12 @@ class _Small(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Return by how many bits the upper one of a pair is shifted: 6 bits have a byte."""
+        """Return by how many bits the upper one of a pair is shifted: values of 6 bits use a byte each."""
         return 4 if self.bits == 4 else 8
 
 
-# OCP 8-bit Floating Point Specification 1.0, and Microscaling Formats Specification 1.0. Those of fewer than 8 bits
-# have no NaN, which becomes the largest value (PTX ISA, .satfinite).
+# OCP 8-bit Floating Point Specification 1.0, and Microscaling Formats Specification 1.0. Formats of fewer than 8 bits
+# have no NaN: it becomes the largest value (PTX ISA, .satfinite).
 _SMALL = {
     "e4m3x2": _Small(8, 3, 448.0, 0x7F),
     "e5m2x2": _Small(8, 2, 57344.0, 0x7F),
@@ -175,7 +175,7 @@ def _kind(choice: Choice) -> str:
 
 @by_choice
 def small_to_halves(choice: Choice, word: Array) -> Array:
-    """Compute cvt.rn.f16x2.e4m3x2 and its like: exact, since halves hold every value of all."""
+    """Compute cvt.rn.f16x2.e4m3x2 and similar opcodes: exact, since halves represent all values."""
     kind = _kind(choice)
     step, whole = _SMALL[kind].step, word.dtype.type
     codes = np.stack([word & whole((1 << step) - 1), word >> whole(step)], axis=-1)
@@ -185,14 +185,14 @@ def small_to_halves(choice: Choice, word: Array) -> Array:
 
 @by_choice
 def small_from_singles(choice: Choice, upper: Array, lower: Array) -> Array:
-    """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b and its like: a to the upper part, b to the lower."""
+    """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b and similar: a to the upper part, b to the lower."""
     step = _SMALL[_kind(choice)].step
     word = np.uint8 if step == 4 else np.uint16
     return _pair(_narrow_small(upper, choice), _narrow_small(lower, choice), word, step)
 
 
 def from_halves(kind: str, of_two: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
-    """Compute of packed words, of the upper and the lower half, what is for two values of binary32."""
+    """Apply a conversion of two binary32 values to the upper and the lower half of packed words."""
 
     def compute(choice: Choice, word: Array) -> Array:
         both = halves.unpack(word, kind)
@@ -202,7 +202,7 @@ def from_halves(kind: str, of_two: Callable[[Choice], Meaning]) -> Callable[[Cho
 
 
 def _narrow_small(value: Array, choice: Choice) -> Array:
-    """Round to the nearest, ties to even; what is too large becomes the largest finite value."""
+    """Round to the nearest, ties to even; too large values become the largest finite value."""
     of = _SMALL[_kind(choice)]
     bits, lowest = of.mantissa, of.lowest
     wide = value.astype(np.float64)
@@ -210,7 +210,7 @@ def _narrow_small(value: Array, choice: Choice) -> Array:
     exponent = np.where(magnitude > 0, np.frexp(magnitude)[1], lowest)
     place = np.maximum(exponent - 1, lowest) - bits
     units = np.rint(np.ldexp(magnitude, -place))
-    # A binade has 2^bits codes; the subnormal one begins at 0, and a carry moves on to the next by itself.
+    # A binade has 2^bits codes; the subnormal binade begins at 0, and a carry leads to the next binade.
     nan = np.isnan(wide)
     code = np.where(nan, of.nan, units + (place + bits - lowest) * 2.0**bits).astype(np.uint8)
     negative = np.signbit(wide) & ~nan
@@ -220,7 +220,7 @@ def _narrow_small(value: Array, choice: Choice) -> Array:
 
 
 def _small_values(kind: str) -> Any:
-    """Return a format's values by their code in a byte, as halves: higher bits of the byte count for nothing."""
+    """Return a format's values by their code in a byte, as halves: higher bits of the byte are ignored."""
     of, codes = _SMALL[kind], np.arange(256)
     bits, sign = of.mantissa, 1 << (of.bits - 1)
     size = codes & (sign - 1)
@@ -244,14 +244,14 @@ def fp8_values(kind: str) -> Any:
 
 @by_choice
 def scale_from_singles(choice: Choice, upper: Array, lower: Array) -> Array:
-    """Compute cvt.rp.satfinite.ue8m0x2.f32 d, a, b and its like: a to the upper byte, b to the lower."""
+    """Compute cvt.rp.satfinite.ue8m0x2.f32 d, a, b and similar: a to the upper byte, b to the lower."""
     return _pair(_scale(upper, choice), _scale(lower, choice), np.uint16, 8)
 
 
 def _scale(value: Array, choice: Choice) -> Array:
     """Return the code of a power of two, 2^(code − 127), that is at most (rz) or at least (rp) the magnitude.
 
-    255 is NaN, and infinity unless .satfinite.
+    255 is NaN, and also infinity unless .satfinite.
     """
     bits = value.view(np.uint32) & np.uint32(0x7FFFFFFF)
     code = bits >> np.uint32(23)

@@ -1,13 +1,13 @@
 """Compute binary32 and binary64 opcodes, in every rounding mode.
 
-The ``.approx`` ones, which hardware computes to a few units in the last place, are computed here to within one: results
-may differ from a GPU's by its own error. NaNs are NaNs; their payloads are not modelled.
+Hardware computes ``.approx`` opcodes to a few units in the last place. Here they are accurate to one unit: results may
+differ from a GPU's by the GPU's error. NaN payloads are not modelled.
 
-Directed rounding and fused multiply-add, which neither NumPy nor Python 3.10 has, are compiled by Numba as NumPy
-ufuncs. A directed result is the nearest one, moved by one place where the exact rounding error (by error-free
-transformations: Dekker 1971, Knuth; for fma Boldo and Muller 2011, "Exact and approximated error of the FMA") says that
-it lies on the wrong side. Those are exact as long as nothing under- or overflows in binary64, so directed binary64
-results near its limits may be off by one place.
+Neither NumPy nor Python 3.10 has directed rounding and fused multiply-add: Numba compiles them as NumPy ufuncs. A
+directed result is the nearest one, moved by one unit if its exact rounding error shows that it is on the wrong side.
+That error comes from error-free transformations: Dekker 1971, Knuth; for fma Boldo and Muller 2011, "Exact and
+approximated error of the FMA". They are exact without under- or overflow in binary64, so directed binary64 results near
+its limits may be off by one unit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _generate_fma(_typing: Any, a: Any, b: Any, c: Any) -> Any:
     return a(a, b, c), generate
 
 
-# Numba types little of itself; these names are used as it documents them.
+# Numba has few type hints; these names are used as it documents them.
 _fma: Any = intrinsic(_generate_fma)
 _inline: Callable[[Callable[..., Any]], Any] = numba.njit(inline="always")
 _ufunc = functools.partial(compiled, by=numba.vectorize)
@@ -60,9 +60,7 @@ def _two_sum_error(a: Any, b: Any, total: Any) -> Any:
 
 @_inline
 def _zero(a: Any, b: Any, mode: Any) -> Any:
-    """Return the sum of a and b where it is exactly 0: of unlike signs it is −0 downwards and +0 otherwise (IEEE 754,
-    §6.3).
-    """
+    """Return a + b where it is exactly 0: for unlike signs −0 when rounding down, else +0 (IEEE 754, §6.3)."""
     if math.copysign(1.0, a) == math.copysign(1.0, b):
         return math.copysign(0.0, a)
     return -0.0 if mode == DOWN else 0.0
@@ -70,9 +68,9 @@ def _zero(a: Any, b: Any, mode: Any) -> Any:
 
 @_inline
 def _directed(nearest: Any, error: Any, mode: Any, infinity: Any) -> Any:
-    """Move `nearest` one place where `error` = exact − nearest shows it on the wrong side for the mode.
+    """Move `nearest` by one unit where `error` = exact − nearest shows that it is on the wrong side for the mode.
 
-    infinity: of the type of `nearest`.
+    infinity: in the type of `nearest`.
     """
     if error < 0 and (mode == DOWN or (mode == ZERO and nearest > 0)):
         return np.nextafter(nearest, -infinity)
@@ -135,7 +133,7 @@ def divide64_directed(a: Any, b: Any, mode: Any) -> Any:
     nearest = a / b if b != 0 else (np.nan if a == 0 or a != a else math.copysign(np.inf, a) * math.copysign(1.0, b))
     if nearest != nearest or math.isinf(a) or math.isinf(b) or b == 0:
         return nearest
-    # The remainder a − q·b is exact in one fma; its sign over b's is the error's.
+    # One fma gives the exact remainder a − q·b; its sign, times the sign of b, is the sign of the error.
     error = -nearest if math.isinf(nearest) else _fma(-nearest, b, a) * math.copysign(1.0, b)
     return _directed(nearest, error, mode, np.inf)
 
@@ -163,7 +161,7 @@ def saturate(a: Array) -> Array:
 
 
 def modified(choice: Choice, compute: Callable[..., Any]) -> Meaning:
-    """Apply the opcode's .ftz to operands and result of `compute`, and its .sat to the result."""
+    """Apply .ftz, if the opcode has it, to operands and result of `compute`, and .sat to the result."""
     ftz, sat = "ftz" in choice and ("f32" in choice.values()), "sat" in choice
     if not ftz and not sat:
         return compute
@@ -186,7 +184,7 @@ OPERATIONS: dict[str, Meaning] = {
 
 
 def arithmetic(name: str) -> Callable[[Choice], Meaning]:
-    """Compute add, sub, mul, div and sqrt in the opcode's rounding mode, nearest unless it says otherwise."""
+    """Compute add, sub, mul, div and sqrt in the opcode's rounding mode, by default to the nearest."""
     nearest = OPERATIONS[name]
 
     def meaning(choice: Choice) -> Meaning:
@@ -202,7 +200,7 @@ def _in_direction(name: str, mode: int, a: Array, b: Array = None) -> Array:
     if name in ("add", "sub"):
         return fma(a, one, b if name == "add" else -b, mode)
     if name == "mul":
-        # The addend is a zero of the product's sign, so that the sign of an exact zero stays.
+        # The addend is a zero with the product's sign, to keep the sign of an exact zero.
         return fma(a, b, np.copysign(a.dtype.type(0), np.copysign(one, a) * np.copysign(one, b)), mode)
     if not single:
         return sqrt64_directed(a, mode) if name == "sqrt" else divide64_directed(a, b, mode)
@@ -215,7 +213,7 @@ def _in_direction(name: str, mode: int, a: Array, b: Array = None) -> Array:
 
 
 def fused(choice: Choice) -> Meaning:
-    """Compute fma and mad: one rounding of the exact a·b + c."""
+    """Compute fma and mad: the exact a·b + c, rounded once."""
     mode = MODES[choice.get("rnd", "rn")]
     if mode == NEAREST:
         return modified(choice, fused_multiply_add)
@@ -265,7 +263,7 @@ def elementwise(function: Callable[[Array], Array]) -> Callable[[Choice], Meanin
 
 
 def minmax(name: str) -> Callable[[Choice], Meaning]:
-    """Compute min and max: a number beats a NaN unless .NaN; −0 is less than +0; newer ones take three operands."""
+    """Compute min and max: a number wins over NaN unless .NaN; −0 is less than +0; newer ones have three operands."""
     smaller = name == "min"
 
     def meaning(choice: Choice) -> Meaning:
@@ -303,7 +301,7 @@ def has_property(choice: Choice, a: Array) -> Array:
 
 
 def compare(choice: Choice) -> Meaning:
-    """Compare: the ordered comparisons are false on NaN, those ending in u true; num and nan test for numbers."""
+    """Compare: ordered comparisons are false for NaN, those ending in u are true; num and nan test for numbers."""
     test = FLOAT_COMPARISONS[choice["fcmp"]]
     return (lambda a, b: test(flush(a), flush(b))) if "ftz" in choice else test
 

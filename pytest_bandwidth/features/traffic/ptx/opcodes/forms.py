@@ -1,9 +1,9 @@
 """Read the rows of the opcode table, and find the row of an opcode.
 
-A row's syntax is the PTX manual's: ``add[.rnd][.ftz][.sat].f32``. A modifier that names a set in `SETS` stands for any
-member of it, anything else for itself; brackets make it optional. A row's operands are types, ``results <- sources``,
-where a set's name stands for the member the opcode chose, ``2*name`` for the type of twice its width, ``cc`` for the
-carry flag, and a trailing ``?`` for an operand that may be left out.
+A row's syntax is the PTX manual's: ``add[.rnd][.ftz][.sat].f32``. A modifier that names a set in `SETS` matches any
+member of it, other modifiers match themselves; brackets make them optional. A row's operands are types, ``results <-
+sources``: a set's name means the member in the opcode, ``2*name`` the type of twice its width, ``cc`` the carry flag,
+and a trailing ``?`` an optional operand.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-# PTX's fundamental types as NumPy's. Packed pairs live in one word, bf16 in the bits of a 16-bit one.
+# PTX's fundamental types as NumPy types. Packed pairs are in one word, bf16 in a 16-bit integer.
 _NUMPY_NAMES = {
     "pred": "?",
     "cc": "?",
@@ -139,21 +139,21 @@ DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({name: np.dtype(kind) for
 
 
 def chosen(choice: Choice, *names: str) -> str:
-    """Return the modifier that the opcode has of these sets; empty where it has none."""
+    """Return the opcode's modifier from these sets; "" where it has no such modifier."""
     return next((choice[name] for name in names if name in choice), "")
 
 
 def by_choice(function: Callable[..., Any]) -> Callable[[Choice], Meaning]:
-    """Return a row's meaning: a function that is given the chosen modifiers first, then the operands."""
+    """Return a row's meaning from a function that takes the chosen modifiers first, then the operands."""
     return lambda choice: partial(function, choice)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Hold one row of the table: what it looks like, its operands' types, and what computes it.
+    """Hold one row of the table: its syntax, its operands' types, and its meaning.
 
-    meaning: given the chosen modifiers by set name (literal modifiers map to themselves), returns a function of NumPy
-    arrays; for rows that are no computation it is the name of the action that the decoder takes.
+    meaning: maps the chosen modifiers by set name (literal modifiers map to themselves) to a function of NumPy arrays;
+    for rows that are no computation it is the name of the decoder's action.
     """
 
     syntax: str
@@ -166,14 +166,14 @@ class Form:
 
     @property
     def slots(self) -> tuple[tuple[str, bool], ...]:
-        """Return the modifiers in order, and which may be left out: ``add[.rnd].f32`` → ((rnd, True), (f32, False))."""
+        """Return each modifier, and whether it is optional: ``add[.rnd].f32`` → ((rnd, True), (f32, False))."""
         parts = self.syntax.replace("[.", " ?").replace("].", " ").replace("]", "").replace(".", " ").split()[1:]
         return tuple((part.lstrip("?"), part.startswith("?")) for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Hold an opcode's row with what it chose. `results` and `sources` are PTX types; optional sources end in ``?``."""
+    """Hold an opcode's row and chosen modifiers. results, sources: PTX types; optional sources end in ``?``."""
 
     form: Form
     choice: Choice
@@ -185,7 +185,7 @@ _ATOMICS = ("order", "scope", "aspace")
 
 
 class Table:
-    """Find rows by their first word; a later row never shadows an earlier one."""
+    """Find rows by their first word; of several rows that fit, the first one counts."""
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self.forms = tuple(forms)
@@ -195,7 +195,7 @@ class Table:
         self.find = cache(self._find)
 
     def _find(self, opcode: str) -> Match | None:
-        """Return the first row that the opcode fits, or None where the table has none."""
+        """Return the first row that fits the opcode, else None."""
         base, *modifiers = opcode.split(".")
         if base in ("atom", "red"):  # compilers write order, scope and space in any order
             modifiers.sort(

@@ -1,8 +1,8 @@
 """Compute 16-bit floating-point opcodes: f16, bf16 and their packed pairs.
 
-Each operation runs in a wider format whose result rounds once more without harm: binary32 has more than 2·11 + 2 bits,
-so add, sub and mul of halves round correctly through it (Figueroa 1995); fma goes through binary64 with round-to-odd
-(Boldo and Melquiond 2008).
+Each operation is computed in a wider format, in which the second rounding makes no error. binary32 has at least
+2·11 + 2 bits, so add, sub and mul of halves round correctly through it (Figueroa 1995); fma goes through binary64 with
+round-to-odd (Boldo and Melquiond 2008).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def narrow(value: Array, kind: str) -> Array:
 
 
 def unpack(word: Array, kind: str) -> Array:
-    """View packed pairs as a further axis of two halves, the low one first."""
+    """Return packed pairs with another axis of two halves, the low half first."""
     return np.ascontiguousarray(word)[..., None].view(np.uint16 if kind == "bf16x2" else np.float16)
 
 
@@ -59,9 +59,9 @@ def pack(halves: Array) -> Array:
 
 
 def _on_halves(function: Callable[..., Array]) -> Callable[[Choice], Meaning]:
-    """Return a row's meaning by a function of single halves: of packed types it computes both halves of the words.
+    """Return a row's meaning from a function of halves; for packed types it computes both halves of the words.
 
-    function: is given the chosen modifiers and the type, then the operands.
+    function: takes the chosen modifiers and the type, then the operands.
     """
 
     def meaning(choice: Choice) -> Meaning:
@@ -75,7 +75,7 @@ def _on_halves(function: Callable[..., Array]) -> Callable[[Choice], Meaning]:
 
 
 def floored(value: Array) -> Array:
-    """Apply .relu: whatever is below zero, and −0, becomes +0; NaN stays."""
+    """Apply .relu: negative values and −0 become +0; NaN stays."""
     return np.where((value > 0) | np.isnan(value), value, value.dtype.type(0))
 
 
@@ -101,7 +101,7 @@ def _opened(choice: Choice, kind: str, *sources: Array) -> list[Array]:
 
 
 def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
-    """Compute an operation of one rounding on halves, through binary32."""
+    """Compute an operation with one rounding on halves, through binary32."""
 
     @_on_halves
     def compute(choice: Choice, kind: str, *sources: Array) -> Array:
@@ -111,7 +111,7 @@ def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
     return compute
 
 
-# Compute fma: one rounding of the exact a·b + c.
+# Compute fma: the exact a·b + c, rounded once.
 fused = arithmetic(lambda x, y, z: odd_sum(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)))
 
 
@@ -139,7 +139,7 @@ def to_odd_single(value: Array) -> Array:
 
 
 def sign_operation(name: str) -> Callable[[Choice], Meaning]:
-    """Compute neg and abs: on the sign bit alone, of subnormals that .ftz makes zero."""
+    """Compute neg and abs, which change only the sign bit; .ftz flushes subnormals first."""
 
     @_on_halves
     def compute(choice: Choice, kind: str, a: Array) -> Array:
@@ -175,7 +175,7 @@ def compare(choice: Choice) -> Meaning:
 
 @_on_halves
 def set_halves(choice: Choice, kind: str, a: Array, b: Array) -> Array:
-    """Compute set.cmp.f16x2.f16x2 and its like: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
+    """Compute set.cmp.f16x2.f16x2 and similar: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
     truth = floats.FLOAT_COMPARISONS[choice["fcmp"]](*_opened(choice, kind, a, b))
     integer = chosen(choice, "word", "i32")
     if not integer:

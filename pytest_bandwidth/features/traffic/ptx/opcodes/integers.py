@@ -113,17 +113,17 @@ def add_with_carry(a: Array, b: Array, carry: Any = None) -> Any:
 
 
 def subtract_with_borrow(a: Array, b: Array, carry: Any = np.True_) -> Any:
-    """Compute sub.cc, subc and subc.cc: a + ~b + 1 with the carry of that sum, which is set where nothing was borrowed.
+    """Compute sub.cc, subc and subc.cc: a + ~b + 1 with the carry of that sum, which is set where there is no borrow.
 
-    The ISA calls it the borrow and leaves open how it is kept. Only chains that add after they subtract can tell, and
-    those of NVRTC's own 128-bit division count on the adder's carry.
+    The ISA calls it the borrow and does not define its encoding. Only chains that add after they subtract depend on it,
+    and those of NVRTC's own 128-bit division need the adder's carry.
     """
     return add_with_carry(a, ~b, carry)
 
 
 @by_choice
 def multiply_add_with_carry(choice: Choice, a: Array, b: Array, c: Array, carry: Array | None = None) -> Any:
-    """Compute mad.cc, madc and madc.cc on u32, s32, u64 and s64: the carry is that of the unsigned addition."""
+    """Compute mad.cc, madc and madc.cc on u32, s32, u64 and s64, with the carry of the unsigned addition."""
     return add_with_carry(multiply_high(a, b) if choice["lohi"] == "hi" else a * b, c, carry)
 
 
@@ -132,7 +132,7 @@ def dot_product(choice: Choice, a: Array, b: Array, c: Array) -> Array:
     """Compute dp4a: c + Σ over the four bytes of a·b; and dp2a: c + Σ over the two 16-bit halves of a, times the low or
     high bytes of b.
 
-    The parts of each word are signed or not as its type says.
+    The type of each word decides whether its parts are signed.
     """
     left_bits = 16 if "lohi" in choice else 8
     first_byte = 2 if choice.get("lohi") == "hi" else 0
@@ -337,10 +337,9 @@ _COMBINE: dict[str, Meaning] = {"and": np.logical_and, "or": np.logical_or, "xor
 
 
 def setp(compare: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
-    """Compute setp p|q, a, b, c: p = (a cmp b) op c and q = !(a cmp b) op c;
-    without an op they are the test and its opposite.
+    """Compute setp p|q, a, b, c: p = (a cmp b) op c and q = !(a cmp b) op c; without op the test and its opposite.
 
-    The decoder adds ``pair`` to the choice where q is asked for.
+    The decoder adds ``pair`` to the choice where the instruction has q.
     """
 
     def meaning(choice: Choice) -> Meaning:
@@ -370,9 +369,7 @@ def set_word(compare: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning
 
 
 def select_by_sign(choice: Choice) -> Meaning:
-    """Compute slct: a where c is not negative, which −0 is not, nor with .ftz a subnormal;
-    b elsewhere, and where c is NaN.
-    """
+    """Compute slct: a where c ≥ 0, including −0 and, with .ftz, negative subnormals; b elsewhere and for NaN."""
     if "ftz" in choice:
         return lambda a, b, c: np.where(flush(c) >= 0, a, b)
     return lambda a, b, c: np.where(c >= 0, a, b)

@@ -1,7 +1,7 @@
-"""List the opcodes that are modelled, written as the PTX ISA writes them.
+"""List the modelled opcodes in the notation of the PTX ISA.
 
-Rows of computation give a function; the others name the action that the decoder takes.
-Whatever fits no row is refused by name.
+Rows of computations have a function; other rows have the name of the decoder's action. An opcode that fits no row is
+refused by name.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def same(function: Meaning) -> Callable[[Choice], Meaning]:
 
 
 def mapped(address: Array, rank: Array) -> Array:
-    """Return the address of the same place in the shared memory of another block of the cluster."""
+    """Return the address of the same place in another block's shared memory."""
     return address + ((rank.astype(address.dtype) + address.dtype.type(1)) << address.dtype.type(RANK_AT))
 
 
 def each(
     names: str, syntax: str, operands: str, meaning: Callable[[Any], Callable[[Choice], Meaning]], of: Any = None
 ) -> list[Form]:
-    """Return a row for each name, which the syntax follows. meaning: makes a row's of the name, or of its function."""
+    """Return a row for each name plus syntax. meaning: maps the name, or its function in `of`, to a row's meaning."""
     return [Form(f"{name}{syntax}", operands, meaning(of[name] if of else name)) for name in names.split()]
 
 
@@ -206,7 +206,7 @@ CONVERSIONS = [
     Form("cvt.rna.tf32.f32", "b32 <- f32", same(conversions.to_tf32)),
 ]
 
-# What the decoder or the interpreter does itself.
+# Opcodes that the decoder or the interpreter executes itself.
 ACTIONS = [
     Form("mov.mtype", "mtype <- mtype", "move"),
     Form("cvta[.to].holding.u64", "u64 <- u64", "convert address"),
@@ -245,7 +245,7 @@ ACTIONS = [
     Form("shfl.sync.shmode.b32", "b32 pred? <- b32 b32 b32 b32", "shuffle"),
     Form("vote.sync.votemode.pred", "pred <- pred b32", "vote"),
     Form("vote.sync.ballot.b32", "b32 <- pred b32", "ballot"),
-    Form("vote.ballot.sync.b32", "b32 <- pred b32", "ballot"),  # as inline assembler of libraries has it
+    Form("vote.ballot.sync.b32", "b32 <- pred b32", "ballot"),  # in inline assembler of libraries
     Form("vote.votemode.sync.pred", "pred <- pred b32", "vote"),
     Form("match.any.sync.b3264", "b32 <- b3264 b32", "match"),
     Form("match.all.sync.b3264", "b32 pred? <- b3264 b32", "match all"),
@@ -291,7 +291,7 @@ ACTIONS = [
     Form("nanosleep.u32", "<- u32", "nothing"),
 ]
 
-# Hints without an effect that is modelled, and waits for what is done at once here.
+# Hints whose effect is not modelled, and waits for operations that are done at once here.
 WITHOUT_EFFECT = (
     *("barrier.cluster.arrive[.rorder][.aligned]", "cp.async.bulk.ahead.L2.global[.L2::cache_hint]"),
     *("fence.mbarrier_init.release.cluster", "fence.proxy.async[.proxied]", "wgmma.fence.sync.aligned"),
