@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def pytest_bandwidth_columns() -> list[Column]:
-    """Add the figures and facts of a result that it brings."""
+    """Add the column for operators."""
     from pytest_bandwidth.features.explain.columns import COLUMNS
 
     return list(COLUMNS)
@@ -24,7 +24,7 @@ def pytest_bandwidth_columns() -> list[Column]:
 def pytest_bandwidth_explain(
     framework: str | None, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Explanation | None:
-    """Explain calls of JAX; those of PyTorch, and those without an array among their arguments, where it is loaded."""
+    """Explain calls of JAX; if PyTorch is loaded, also its calls and calls without array arguments."""
     if framework == "JAX":
         from pytest_bandwidth.features.explain.operators import explained_jax
 

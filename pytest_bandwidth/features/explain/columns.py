@@ -1,4 +1,4 @@
-"""Show what a framework's callable was explained by, out of a result's `detail`: its operators and what each moves."""
+"""Show the explanation of a framework's callable from a result's `detail`: its operators and their bytes."""
 
 from __future__ import annotations
 

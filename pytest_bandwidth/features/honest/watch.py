@@ -401,7 +401,7 @@ class WorkWatch(Watch):
     def _refute_modified(self, state: _Place, view: View) -> None:
         state.refute("input-modified", f"{view.name} was changed by the work, which does not declare it as written")
 
-    # --- judging what a sample left
+    # --- judging the results of a sample
 
     def _judge_other(self, state: _Place) -> None:
         """Find why a result differs from the first one for the same inputs."""

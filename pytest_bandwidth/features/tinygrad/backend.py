@@ -217,7 +217,7 @@ class Tinygrad(Framework):
 
 # ---- the bytes of kernels by tinygrad's own count: in total, and of each kernel --------------------------------------
 
-# In a measurement's `detail`.
+# The key in a measurement's `detail`.
 KERNELS = "tinygrad"
 # Code of the finding that a call's kernels move other bytes than declared.
 KERNELS_MOVE = "kernels-move"

@@ -1,4 +1,4 @@
-"""Count what kernels ask of memory, without a GPU and without a clock, by executing their PTX on the CPU."""
+"""Count the memory requests of kernels, without a GPU or a clock, by executing their PTX on the CPU."""
 
 from __future__ import annotations
 

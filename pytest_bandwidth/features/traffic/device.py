@@ -426,7 +426,7 @@ class TrafficDevice(Device):
         self._numba.drive()
 
     def end_test(self) -> None:
-        """Give Triton and numba-cuda their own launches back: other tests may use a GPU."""
+        """Restore the launches of Triton and numba-cuda: other tests may use a GPU."""
         self._triton.restore()
         self._numba.restore()
 

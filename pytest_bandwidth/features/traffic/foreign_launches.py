@@ -133,7 +133,7 @@ class TritonDriver:
         return [0.0] * 3
 
     def restore(self) -> None:
-        """Give Triton its own driver back."""
+        """Restore Triton's own driver."""
         chosen = _chosen_driver()
         if chosen is not None and chosen.__dict__.get("_active") is self:
             chosen._active, self._before = self._before, None
@@ -321,7 +321,7 @@ class NumbaDriver:
             setattr(owner, name, value)
 
     def restore(self) -> None:
-        """Give numba-cuda its own launches back."""
+        """Restore numba-cuda's own launches."""
         while self._before:
             setattr(*self._before.pop())
 

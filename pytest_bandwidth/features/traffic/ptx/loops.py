@@ -213,7 +213,7 @@ def atomic_integer(
 
 @loop(*(_signature(kind, given(kind)) for kind in _ATOMIC_TYPES[4:]))
 def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, value: Any, old: Any) -> None:
-    """Do the same as `atomic_integer` for add, the only operation on floats."""
+    """Add to floats, as `atomic_integer` does to integers; floats have no other atomic operation."""
     for b in range(index.shape[0]):
         for t in range(index.shape[1]):
             if mask[b, t]:
@@ -443,7 +443,7 @@ def find_unordered(
     time: Any,
     hit: Any,
 ) -> int:
-    """Do the same as `find_races`, by vector clocks, for shared memory where mbarriers order threads as well.
+    """Find races like `find_races`, by vector clocks, in shared memory where mbarriers order threads as well.
 
     Per block and place: `writers` is the last writer's lane + 1, `written` its warp's time from bit 14 on and its site;
     `reads` per warp the time + 1 from bit 6 on, and the lane in the warp, or 32 for several; `read_at` the last site.
