@@ -1,7 +1,7 @@
 """Identify CuPy's raw kernels: compile their source once more, by CuPy's own NVRTC with CuPy's own options.
 
-CuPy hands out neither the PTX nor the machine code of what it loaded. NVRTC makes the same of the same source and
-options, whatever the machine. Its options are CuPy's own affair: where a release no longer tells them, code is unknown.
+CuPy hands out neither the PTX nor the machine code of a kernel that it loaded. NVRTC compiles the same source and
+options to the same code on every machine. A CuPy release may stop exposing its options: then code is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
 from pytest_bandwidth.domain.code.stored_kernel import entry_of
 
-# NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
+# NVRTC also looks for quoted includes in the source's folder; CuPy compiles in a new folder, which is empty.
 _NOWHERE = "/dev/null/kernel.cu"
 # CuPy adds these (cupy/cuda/compiler.py); the first for a denormal-flushing default, the other for CCCL.
 _ALWAYS = ("-ftz=true", "--device-as-default-execution-space")
@@ -35,7 +35,7 @@ _DEBUG_VARIABLE = "CUPY_CUDA_COMPILE_WITH_DEBUG"
 _DEBUG = ("--device-debug", "--generate-line-info")
 _LINKED = ("--device-c", "-dc", "-rdc=true", "--relocatable-device-code=true")
 _CARVEOUT_BY_DRIVER = -1
-# How C++ calls whole numbers of 64 bits, but for those that are made to hold an address.
+# C++'s 64-bit integer types, except those that are made to hold an address.
 NUMBERS_64 = frozenset(
     {"long", "unsigned long", "long int", "unsigned long int", "long long", "unsigned long long", "long long int"}
     | {"unsigned long long int", "int64_t", "uint64_t", "std::int64_t", "std::uint64_t", "size_t", "std::size_t"}
@@ -53,7 +53,7 @@ _Compiled = tuple[str, bytes]
 class RawKernelCodes:
     """Identify the raw kernels of one GPU, the current one; a source is compiled once for all its kernels.
 
-    driver: its exact version, None where it is not known.
+    driver: its exact version; None where it is unknown.
     """
 
     def __init__(self, cupy: Any, driver: str | None) -> None:
@@ -61,11 +61,11 @@ class RawKernelCodes:
         self._compiled: dict[_Source, _Compiled] = {}
 
     def code(self, kernel: Any) -> MeasuredCode:
-        """Identify a kernel without its launch; where that cannot be done, say why."""
+        """Identify a kernel without its launch, or return the reason why that is impossible."""
         if not isinstance(kernel, self._cupy.RawKernel):
             return MeasuredCode(unknown=f"a {type(kernel).__name__} does not tell its source")
         try:
-            made = kernel.__getstate__()  # what it is pickled by: not all of it is an attribute
+            made = kernel.__getstate__()  # its pickled state: some of it is no attribute
             why = self._why_unknown(made)
             if why is not None:
                 return MeasuredCode(unknown=why)
@@ -78,7 +78,7 @@ class RawKernelCodes:
                     return MeasuredCode(unknown=f"its file holds no kernel {kernel.name}, in PTX or a cubin")
                 return self._by_driver(MeasuredCode(CodeIdentity(ptx=ptx_digest(module.text)), module.text))
             ptx, cubin = self._compiled_of(made)
-        # RuntimeError: NVRTC's and the driver's errors. The next three: CuPy's own, where a release is another.
+        # RuntimeError: errors of NVRTC and the driver. The next three: another release of CuPy differs inside.
         except (RuntimeError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
             return MeasuredCode(unknown=f"compiling it once more, to see its code, failed ({one_line(error)})")
         found = kernel_code(ptx, cubin, kernel.name)
@@ -86,7 +86,7 @@ class RawKernelCodes:
             return MeasuredCode(unknown=f"compiled once more, its source has no kernel {kernel.name}")
         if not cubin:
             return self._by_driver(found)
-        # In normal form a kernel may have another name, by which machine code does not know it.
+        # The normal form may rename a kernel; machine code has only the original name.
         entry = entry_of(found.ptx or "")
         return replace(found, cubin=cubin) if entry is not None and entry.name == kernel.name else found
 
@@ -104,7 +104,7 @@ class RawKernelCodes:
         return bool(self._cupy.cuda.compiler._get_arch_for_options_for_nvrtc()[1] == "cubin")
 
     def _why_unknown(self, made: Mapping[str, Any]) -> str | None:
-        """Return why a kernel that was made so cannot be identified; None where nothing is known to be in the way."""
+        """Return why a kernel with this state cannot be identified; None where no reason is known."""
         if self._cupy.cuda.runtime.is_hip:
             return "HIP's compiler makes no PTX"
         if made["code"] is None:
@@ -117,7 +117,7 @@ class RawKernelCodes:
             return "CuPy translates its cuComplex.h"
         if any(option in _LINKED for option in made["options"]):
             return "it is linked with the device runtime"
-        # Its cache knows a kernel by its source and options; of ours the content of headers is one of these.
+        # CuPy's cache finds a kernel by source and options; the plugin's options include a hash of the headers.
         folders = any(option.startswith(_INCLUDING) for option in made["options"])
         if folders and not any(HEADERS_MACRO in option for option in made["options"]):
             return "of files that it includes CuPy's cache may hold an older state; bandwidth.kernel sees to that"
@@ -138,7 +138,7 @@ class RawKernelCodes:
                 nvrtc.addNameExpression(program, name)
             nvrtc.compileProgram(program, options)
             ptx = nvrtc.getPTX(program).rstrip(b"\0").decode("utf-8", "replace")
-            # CuPy hands out all but the last byte, and the driver reads the one that ends a text of Python's.
+            # CuPy cuts off the last byte; the driver reads the zero byte that ends Python's bytes.
             compiled = ptx, nvrtc.getCUBIN(program) + b"\0" if kind == "cubin" else b""
         finally:
             nvrtc.destroyProgram(program)
@@ -146,20 +146,20 @@ class RawKernelCodes:
         return compiled
 
     def _by_driver(self, code: MeasuredCode) -> MeasuredCode:
-        """Know machine code that the driver makes of PTX by both; where its version is not known, not at all."""
+        """Identify the driver's machine code by PTX and driver version; omit it where the version is unknown."""
         if self._driver is None or code.identity.ptx is None:
             return code
         return replace(code, identity=replace(code.identity, sass=digest("driver", self._driver, code.identity.ptx)))
 
 
 def _module_of(kernel: Any) -> bytes:
-    """Return the compiled module of a raw kernel: what it was loaded from here, or the user's file."""
+    """Return the compiled module of a raw kernel: the code that the plugin loaded, or the user's file."""
     loaded = getattr(kernel, "loaded", None)
     return Path(kernel.file_path).read_bytes() if loaded is None else loaded
 
 
 def settings_of(cupy: Any, kernel: Any) -> tuple[str, ...]:
-    """Tell what the user set for a raw kernel's launches: which share of the cache is shared memory."""
+    """Return the user's launch setting of a raw kernel: the share of the cache that is shared memory."""
     if not isinstance(kernel, cupy.RawKernel) or cupy.cuda.runtime.is_hip:
         return ()
     carveout = getattr(kernel, "preferred_shared_memory_carveout", _CARVEOUT_BY_DRIVER)
@@ -167,7 +167,7 @@ def settings_of(cupy: Any, kernel: Any) -> tuple[str, ...]:
 
 
 def numbers_of(cupy: Any, launch: Launch) -> frozenset[int]:
-    """Return the places of parameters that a raw kernel's source declares as numbers of 64 bits: none is an address."""
+    """Return the indices of the parameters that a raw kernel's source declares as 64-bit integers, not addresses."""
     kernel = launch.kernel
     if not isinstance(kernel, cupy.RawKernel) or not kernel.code:
         return frozenset()
@@ -180,7 +180,7 @@ _WORD_BYTES = 8
 
 
 def device_sums(cupy: Any, kernel: Any, sm_count: int, array: Any) -> Sums:
-    """Add up the words of CuPy's array as `devices.contents.sums_of` does those of NumPy's; work on it has to be done.
+    """Add up the words of a CuPy array as `devices.contents.sums_of` does for NumPy; work on it must be complete.
 
     kernel: ``sum_words`` of cuda_src/probe.cu. A view with gaps, or off a word's boundary, is copied.
     """
@@ -197,25 +197,25 @@ def device_sums(cupy: Any, kernel: Any, sm_count: int, array: Any) -> Sums:
         words = data[: count * _WORD_BYTES].view(np.uint64)
         kernel((blocks,), (THREADS,), (words, sums, np.int64(count)))
     first, second = (int(total) for total in sums.get().sum(axis=0, dtype=np.uint64))
-    # The bytes after the last whole word are filled up with zeros.
+    # Zeros fill up the bytes after the last whole word.
     return added([(first, second), sums_of(np.frombuffer(tail, np.uint8), start=count) if tail else (0, 0)])
 
 
-# cuBLAS tells its version only to who has started it, which takes long. Every one that may be found is named.
+# cuBLAS reports its version only after it has started, which takes long. So every installed version is listed.
 _PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 _FILES = "libcublas*.so.*"
 
 
 def library_versions(cupy: Any, driver: str | None) -> dict[str, str]:
-    """Return what CuPy's functions are known by, by the name of its module; empty where that is not known.
+    """Return the text that identifies CuPy's functions, by module name; empty where it is unknown.
 
     driver: its exact version.
     """
     if driver is None or cupy.cuda.runtime.is_hip:
         return {}
-    told = (cupy.__version__, cupy.cuda.runtime.runtimeGetVersion(), cupy.cuda.nvrtc.getVersion(), driver)
+    versions = (cupy.__version__, cupy.cuda.runtime.runtimeGetVersion(), cupy.cuda.nvrtc.getVersion(), driver)
     packages = [f"{name} {found}" for name in _PACKAGES if (found := installed_version(name)) is not None]
-    return {"cupy": f"{told} {sorted(packages)} {sorted(_files())}"}
+    return {"cupy": f"{versions} {sorted(packages)} {sorted(_files())}"}
 
 
 def _files() -> Iterator[str]:

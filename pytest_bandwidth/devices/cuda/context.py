@@ -1,4 +1,4 @@
-"""Open a GPU by its index, or say in one line why it cannot be had."""
+"""Open a GPU by its index, or raise an error of one line with the reason why not."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ EXTRAS = "pip install 'pytest-bandwidth[cuda13]' (cuda12 for a driver older than
 class Opened:
     """Hold a GPU whose context is open and whose helper kernels are compiled.
 
-    module: cuda_src/probe.cu. managed: None where its library cannot be asked; management: that library's name, and
-    why, or "available".
+    module: cuda_src/probe.cu, compiled. managed: None where the management library cannot be used.
+    management: that library's name, with the reason or "available".
     """
 
     cupy: Any
@@ -49,14 +49,14 @@ class Opened:
 
 
 def open_context(index: int) -> Opened:
-    """Open CUDA's device of this index and makes it current in this thread. Raises DeviceUnavailable, one line."""
+    """Open CUDA's device of this index and make it current in this thread. Raises DeviceUnavailable, one line."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
         is_missing = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "cupy"
         why = "the cuda device needs CuPy, which is not installed:"
-        said = why if is_missing else f"CuPy does not import ({one_line(error)}): reinstall it,"
-        raise DeviceUnavailable(f"{said} {EXTRAS}") from None
+        problem = why if is_missing else f"CuPy does not import ({one_line(error)}): reinstall it,"
+        raise DeviceUnavailable(f"{problem} {EXTRAS}") from None
     runtime = cupy.cuda.runtime
     visible = os.environ.get("HIP_VISIBLE_DEVICES" if runtime.is_hip else "CUDA_VISIBLE_DEVICES")
     try:
@@ -92,10 +92,10 @@ def open_context(index: int) -> Opened:
 
 
 def _why_no_device(error: BaseException, runtime: Any, visible: str | None) -> str:
-    """Tell why CUDA, or HIP, cannot be used here, of the error that it raised."""
+    """Return why CUDA, or HIP, cannot be used here, given the error that it raised."""
     if runtime.is_hip:
         return f"ROCm shows no GPU ({one_line(error)}): {INSTEAD}"
-    # As CUDA gives them: 13020 is 13.2, a driver's 0 that none is installed.
+    # CUDA's numbers: 13020 means 13.2; the driver's 0 means that no driver is installed.
     driver, needed = _version(runtime.driverGetVersion), _version(runtime.runtimeGetVersion)
     if driver == 0:
         return f"no NVIDIA driver on this machine: install one, or {INSTEAD}"
@@ -132,5 +132,5 @@ def _ownership(cupy: Any, gpu: ManagedGpu | None, before: Uses | None) -> Owners
 
     try:
         return find_ownership(before, gpu.compute_processes(), fingerprint)
-    except RuntimeError:  # too little free memory to recognise ourselves by
+    except RuntimeError:  # too little free memory for the fingerprint
         return Ownership(known=False, how="own process not found in the list of processes")

@@ -1,7 +1,7 @@
 """Measure a GPU: CuPy arrays and raw kernels, timed with events, watched through NVML. ROCm through CuPy's HIP build.
 
-On which hardware it has run, and what has not yet, is listed in docs/gpu.md; tests/gpu/ is to prove it. This module
-joins the parts; each of them says how it works (timing, calibration, probes, …).
+docs/gpu.md lists the hardware on which it has run, and tests/gpu/ tests it there. This module joins the parts; the
+docstring of each describes how it works (timing, calibration, probes, …).
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ from pytest_bandwidth.domain.measured.roofline import SM_CLOCK_MHZ
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256
-# cudaMemoryType and hipMemoryType: device, managed; not what the host alone was given.
+# cudaMemoryType and hipMemoryType: device, managed; not host memory.
 MEMORY_TYPES = (2, 3)
 LEGACY_STREAMS = (0, 1)  # two names of the default stream
-# Devices whose context is lost. CuPy's events raise where they are destroyed then, unless Python itself is ending.
+# Devices whose context is lost, kept alive: CuPy's events would raise when they are destroyed before Python ends.
 _UNDESTROYABLE: list[object] = []
 
 
 def open_cuda(index: int = 0) -> CudaDevice:
-    """Open the GPU at CUDA's index (as CUDA_VISIBLE_DEVICES leaves them) and make it current in this thread.
+    """Open the GPU at CUDA's index, to which CUDA_VISIBLE_DEVICES applies, and make it current in this thread.
 
     Raises DeviceUnavailable, one line: no CuPy, no driver or too old a one, no GPU, no such index, no compiler.
     """
@@ -111,7 +111,7 @@ class CudaDevice(TimedDevice):
         )
         self.zones = RedZones(self._zone, self._set_zone, lambda array: array.data.ptr)
         self._kernels: dict[KernelSource, Any] = {}
-        self._variables: dict[int, Variables] = {}  # by the module that they are of
+        self._variables: dict[int, Variables] = {}  # by their module's address
         self._codes = RawKernelCodes(self._cupy, known.driver_version)
         self._driver = known.driver_version
         self._measured: Workload | None = None
@@ -133,11 +133,11 @@ class CudaDevice(TimedDevice):
 
     @property
     def method(self) -> str:
-        """Return ``events`` or ``cupti``; ``+block`` where the stream could be blocked; ``+graph`` where one ran."""
+        """Return ``events`` or ``cupti``; ``+block`` if the stream could be blocked; ``+graph`` if a graph ran."""
         return self._timer.method + ("" if self._in_graph is None else "+graph")
 
     def time_by(self, timer: str) -> None:
-        """Time by events, or by CUPTI's records. Raises UsageError where these cannot be had."""
+        """Time by events, or by CUPTI's records. Raises UsageError where these are not available."""
         if timer == "events":
             return
         if self._cupy.cuda.runtime.is_hip:
@@ -160,7 +160,7 @@ class CudaDevice(TimedDevice):
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
         with self._current(), self._guard.allocation(f"an array of {sizes} {kind.name}"):
             array = self._cupy.ndarray(sizes, kind, self._memory(int(np.prod(sizes, dtype=np.int64)) * kind.itemsize))
-            # What whole numbers hold identifies a launch, where the test does not declare that it only writes them.
+            # The values of integers identify a launch, unless the test declares that it only writes them.
             if kind.kind in WHOLE_KINDS and array.nbytes:
                 array.data.memset_async(0, array.nbytes)
             return array
@@ -174,7 +174,7 @@ class CudaDevice(TimedDevice):
         return cuda.MemoryPointer(cuda.UnownedMemory(raw.data.ptr, raw.nbytes, block, self._index), ZONE_BYTES)
 
     def _zone(self, zone: Any) -> Any:
-        """Return what bytes of the GPU's memory hold, once all work is done."""
+        """Return the content of a zone of the GPU's memory, once all work is done."""
         with self._current():
             self._runtime.wait_device()
             return zone.get()
@@ -184,7 +184,7 @@ class CudaDevice(TimedDevice):
             zone.set(pattern)
 
     def written_out_of_bounds(self) -> str | None:
-        if not self.zones.count:  # then nothing need be said of a context that was lost before the test
+        if not self.zones.count:  # no zones: a context that was lost before the test is no error here
             return None
         with self._current():
             return super().written_out_of_bounds()
@@ -236,7 +236,7 @@ class CudaDevice(TimedDevice):
         with self._current():
             source = next((source for source, kernel in self._kernels.items() if kernel is launch.kernel), None)
             kernel, args = launch.kernel, kernels.prepared_call(self._arrays, launch, source)
-            # A RawKernel of the user's own is let pass.
+            # The user's own RawKernel is not checked.
             if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
                 raise UsageError(
                     f"launch: {'; '.join(misread)}: the kernel would read garbage, give arrays of its types"
@@ -265,7 +265,7 @@ class CudaDevice(TimedDevice):
                     variables.restore()
 
     def code(self, launch: Launch) -> MeasuredCode:
-        """Identify the launch's kernel where it is a raw kernel, and NVRTC made it of source text."""
+        """Identify the launch's kernel, where it is a raw kernel, with its arguments and settings."""
         with self._current():
             addresses = Addresses(self._lies_here, numbers=numbers_of(self._cupy, launch))
             settings = (*settings_of(self._cupy, launch.kernel), *self._variables_set(launch.kernel))
@@ -276,18 +276,18 @@ class CudaDevice(TimedDevice):
         return library_versions(self._cupy, self._driver)
 
     def is_memory(self, address: int) -> bool:
-        """Return whether the driver knows an address as memory of a GPU, or as memory that it shares with the host."""
+        """Return whether an address is in GPU memory, or in memory that GPU and host share, according to the driver."""
         with self._current():
             return self._lies_here(address)
 
     def _lies_here(self, address: int) -> bool:
         try:
             return int(self._cupy.cuda.runtime.pointerGetAttributes(address).type) in MEMORY_TYPES
-        except RuntimeError:  # HIP refuses an address that it does not know
+        except RuntimeError:  # HIP raises for an unknown address
             return False
 
     def contents(self, array: Any) -> str:
-        """Tell what an array holds: one on a GPU by sums that are added up there. Raises UsageError, OutOfMemory."""
+        """Return a text that identifies an array's content; the GPU adds up its own. Raises UsageError, OutOfMemory."""
         with self._current():
             is_own = self._arrays.is_array(array)
             if not (is_own or (is_foreign_array(array) and not on_host(array))):
@@ -329,11 +329,11 @@ class CudaDevice(TimedDevice):
     def old_code(
         self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None, cubin: bytes | None = None
     ) -> OldCode:
-        """Load the old code of a raw kernel's launch and run it once; the arrays are as before then.
+        """Load the old code of a raw kernel's launch and run it once; restore the arrays afterwards.
 
-        shape: how it is launched, where that is not the workload's own. cubin: its machine code, which is loaded as
-        CuPy loads the new one's. Without it the driver compiles the PTX, and also the new PTX if CuPy loads cubins.
-        Raises KernelError, UsageError where it cannot be launched so, OutOfMemory, DeviceLost where it faults.
+        shape: the old launch's, where it differs from the workload's. cubin: the old machine code, loaded as CuPy loads
+        the new code. Without it the driver compiles the PTX, and also the new PTX if CuPy loads cubins.
+        Raises KernelError, UsageError if the launch is impossible, OutOfMemory, DeviceLost if the code faults.
         """
         launch = workload.launch
         if launch is None:
@@ -377,8 +377,8 @@ class CudaDevice(TimedDevice):
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory.
 
-        With `graph`, a sample is one replay of a graph: of several launches, the time of each its share of that, or of
-        one run of a callable.
+        With `graph`, a sample is one replay of a graph, of one run of a callable or of several launches. The time of
+        several launches is divided by their number.
         """
         with self._current(), self.zones.pause():
             if workload.graph:
@@ -394,7 +394,7 @@ class CudaDevice(TimedDevice):
                 measurement = measure_timed(self, workload, budget, progress)
                 empty = self._timer.known_empty_seconds
                 if self._timer.blocked and self._in_graph is None and empty is not None and measurement.samples:
-                    timing.refuse_empty(median(measurement.samples), empty)  # it may have moved away since calibration
+                    timing.refuse_empty(median(measurement.samples), empty)  # work may have left the stream by now
                 around = (measurement.conditions_before, measurement.conditions_after)
                 reasons = (reason for conditions in around for reason in conditions.event_reasons)
                 found = self._health.findings(before, reasons, self._nominal_clock_mhz, self._max_memory_clock_mhz)
@@ -405,21 +405,21 @@ class CudaDevice(TimedDevice):
                 self._timer.begin(cold=True)  # what was learned holds for this workload only
 
     def _replayed(self, workload: Workload) -> Workload:
-        """Return the workload, and what is sampled beside it, as replays of a graph: of launches, or of one run each.
+        """Return the workload and its interleaved calls as replays of graphs, of several launches or of one run.
 
-        Raises UsageError where it cannot be captured so, OutOfMemory.
+        Raises UsageError where CUDA cannot capture them, OutOfMemory.
         """
         if self._cupy.cuda.runtime.is_hip:
             raise UsageError("graph=True: CuPy captures no graphs under HIP: measure it without")
         if workload.launch is not None:
-            beside = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
-            if len(beside) < len(workload.interleaved):
+            interleaved = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
+            if len(interleaved) < len(workload.interleaved):
                 raise UsageError("graph=True: expected one kernel launch, and no doubled=")
-            return self._launches_replayed(workload, (workload.launch, *beside))
+            return self._launches_replayed(workload, (workload.launch, *interleaved))
         timing.settle(self._timer, workload)
         stream = self._runtime.stream(workload.stream)
-        # CUDA does not capture its default stream. In place of that one that waits for it: then CUDA refuses what a
-        # callable still puts there, which the graph would lack.
+        # CUDA does not capture its default stream. A stream that waits for it takes its place: then CUDA refuses work
+        # that a callable still queues there, which the graph would lack.
         capturing = stream if stream.ptr not in LEGACY_STREAMS else self._cupy.cuda.Stream()
 
         def replayed(call: Call) -> Call:
@@ -431,9 +431,9 @@ class CudaDevice(TimedDevice):
         return replace(workload, call=call, interleaved=tuple(others))
 
     def _launches_replayed(self, workload: Workload, launches: Sequence[Launch]) -> Workload:
-        """Return the workload as a replay of several launches, on arrays that each has to itself where it is cold.
+        """Return the workload as a replay of several launches, each on its own arrays if the workload is cold.
 
-        launches: the workload's, then those beside it, such as old code: each replayed so, on the same arrays.
+        launches: the workload's, then the interleaved ones, such as old code. Each has a graph, on the same arrays.
         """
         count = kernels.launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
         args = kernels.prepared_call(self._arrays, launches[0])
@@ -462,7 +462,7 @@ class CudaDevice(TimedDevice):
         return self._runtime.now()
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """Take one sample. While measuring, cold as the workload needs it; else a probe as its own size needs it."""
+        """Take one sample. A measurement's workload decides whether it is cold; outside of one, a probe's size does."""
         probe = call if isinstance(call, ProbeCall) else None
         if self._measured is None:
             self._timer.cold = probe is None or self._is_small(probe.data_bytes)
@@ -475,7 +475,7 @@ class CudaDevice(TimedDevice):
             return self._timer.time(call, stream, own=True, written_share=probe.written_share)
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
-        """Return a read, write, copy or 2:1 add of like size and mix, on buffers of its own. Raises OutOfMemory."""
+        """Return a read, write, copy or 2:1 add of similar size and mix, on its own buffers. Raises OutOfMemory."""
         del inputs
         with self._current():
             probe = self._probes.probe(traffic)
@@ -486,9 +486,9 @@ class CudaDevice(TimedDevice):
         return self._health.conditions()
 
     def release(self) -> None:
-        """Give back the probe's arrays, the flush's buffer, and what CuPy's pool holds unused.
+        """Give back the probe's arrays, the flush's buffer, and unused memory of CuPy's pool.
 
-        Waits for all work first: raises DeviceLost where it poisons the context, of which freeing would only warn.
+        Waits for all work first. Raises DeviceLost where work poisons the context: freeing would only warn about it.
         """
         if self._guard.lost is not None:
             self._keep()
@@ -500,7 +500,7 @@ class CudaDevice(TimedDevice):
             self._free_pool()
 
     def _keep(self) -> None:
-        """Have nothing of a lost context destroyed, and what CuPy itself keeps not complain about it at the end."""
+        """Keep all objects of a lost context alive, and silence CuPy's errors about them when Python ends."""
         if not _UNDESTROYABLE:
             atexit.register(mute_lost_context)
         if self not in _UNDESTROYABLE:
@@ -509,7 +509,7 @@ class CudaDevice(TimedDevice):
     @contextmanager
     def _current(self) -> Iterator[None]:
         """Make this device the current one, and notice errors that poison its context."""
-        # The guard outside: on a lost context the device's own exit raises, which would hide what the guard has to say.
+        # The guard is outside: on a lost context the device's own exit raises, which would hide the guard's error.
         try:
             with self._guard.watch(), self._cupy.cuda.Device(self._index):
                 yield
@@ -518,7 +518,7 @@ class CudaDevice(TimedDevice):
             raise
 
     def _is_small(self, data_bytes: int) -> bool:
-        """Return whether the cache could serve a run from what the run before left in it."""
+        """Return whether the cache could serve a run with data that the run before left in it."""
         return data_bytes < timing.CACHES_TO_BE_COLD * self._facts.cache_bytes
 
     def _random_bytes(self, size: int) -> Any:
@@ -527,7 +527,7 @@ class CudaDevice(TimedDevice):
         return words
 
     def _fill(self, words: Any, count: int, keep: int, fixed: int, *, repeats: bool = False) -> None:
-        """Fill words with random bits. repeats: with the same ones in every run of a test."""
+        """Fill words with random bits. repeats: with the same bits in every run of a test."""
         if repeats:
             seed = self._whole_seed = self._whole_seed + count
         else:
@@ -540,7 +540,7 @@ class CudaDevice(TimedDevice):
         self._cupy.get_default_memory_pool().free_all_blocks()
 
     def _detail(self, stream: Any) -> dict[str, Any]:
-        def nothing_launched() -> Call:  # as the samples of this measurement launch their work
+        def nothing_launched() -> Call:  # launched as the measurement's samples are
             nothing, target = self._runtime.launch_nothing, self._runtime.stream(stream)
             if self._in_graph is None:
                 return nothing

@@ -1,10 +1,10 @@
-"""Read the GPU's state around the samples: clocks, heat, power, what slows it down, and who else is busy on it.
+"""Read the GPU's state around the samples: clocks, temperature, power, slowdowns, and other processes that use it.
 
-The real clock rate of its multiprocessors is that of their cycle counters.
+The real clock rate of its multiprocessors comes from their cycle counters.
 
-NVML reports the process ids of the host. Inside a container ours are numbered otherwise, and the kernel does not tell
-a process its number outside. So our own entry is found by what it does: it appears when we open a context, or its
-memory grows by what we just allocated. Where neither can be seen, none counts as another.
+NVML reports the host's process ids. A container numbers its processes differently, and they cannot find out their ids
+outside. So the plugin finds its own entry by a sign: it appears when the plugin opens a context, or its memory grows
+by the plugin's last allocation. Without such a sign, no process counts as another.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pytest_bandwidth.domain.device import (
 )
 from pytest_bandwidth.domain.measured.measurement import Finding
 
-# NVML averages a process's share over up to a second, so older activity says nothing of now.
+# NVML averages a process's share over up to a second, so older activity does not describe the present.
 LOOK_BACK_SECONDS = 1.0
 
 
@@ -55,12 +55,12 @@ class Health:
         self._looked_at = self.wall()
 
     def begin(self) -> GpuReading:
-        """Begin a measurement: return what is read now. Processes busy before it do not count."""
+        """Begin a measurement: return the current reading. Processes that were busy before it do not count."""
         self._looked_at = self.wall()
         return self.read()
 
     def read(self) -> GpuReading:
-        """Return what is read now; also kept as `reading`."""
+        """Return the current reading, and keep it as `reading`."""
         if self.gpu is not None:
             self.reading = self.gpu.reading()
         return self.reading
@@ -79,16 +79,16 @@ class Health:
     def findings(
         self, before: GpuReading, reasons: Iterable[str], nominal_mhz: float | None, largest_mhz: float | None
     ) -> Iterator[Finding]:
-        """Yield what explains the figures of a measurement that began with that reading.
+        """Yield findings that explain the figures of a measurement that began with that reading.
 
-        reasons: for which clocks were held down, by the driver's word around the samples. nominal_mhz: the SM clock's.
+        reasons: the driver's reasons for lower clocks, read around the samples. nominal_mhz: the SM clock's.
         largest_mhz: the maximum of the memory clock.
         """
         counted, reported = self.counted_clock(), self.reading.conditions.sm_clock_mhz
         seen = set(reasons)
         slowing = [reason for reason in (*NVML_SLOWDOWNS, *AMD_SLOWDOWNS) if reason in seen]
-        # The hardware slows itself down. Where the driver does not say so, the two only tell of different moments: the
-        # counted clock of the samples, the reported one of an instant after them.
+        # The hardware slows itself down. If the driver reports no slowdown, the clocks only differ in time: the counted
+        # one is from the samples, the reported one from an instant after them.
         if slowing and counted and reported and counted < CLOCKS_AGREE * reported:
             yield Finding(
                 SM_CLOCK,
@@ -123,17 +123,17 @@ class Health:
             yield Finding(ECC, text)
 
 
-# NVBench's share: a sample so far below the clock that the samples before it had tells of the power supply, not of the
-# kernel. Beside the nominal clock, as there, a card with its clocks locked lower would lose every sample (nvbench#231).
+# NVBench's share: a sample whose clock is so far below that of the samples before measures the power supply, not the
+# kernel. NVBench compares with the nominal clock: a card with lower locked clocks loses every sample (nvbench#231).
 THROTTLED_SHARE = 0.75
-# By the median of so many samples. A clock that fell for good is the usual one after half as many.
+# The clock before is the median of so many samples. A clock that fell for good is the usual one after half as many.
 USUAL_OF_SAMPLES = 15
-# … and the GPU is given this long to recover before the next sample.
+# After such a sample the GPU has this long to recover.
 RECOVERY_SECONDS = 0.05
-# The common clock ticks in steps; an interval of so many steps is known to 5 %.
+# The common clock ticks in steps; an interval of so many steps is measured to 5 %.
 STEPS_PER_INTERVAL = 20
 LEAST_INTERVAL_NS = 10_000
-# NVML's clock is what the driver asked for. If the counted one is this much lower, hardware is skipping cycles.
+# NVML's clock is the one that the driver requested. If the counted clock is this much lower, the hardware skips cycles.
 CLOCKS_AGREE = 0.90
 # GeForce cards compute in a state (P2) whose memory clock is a few per cent below the maximum: that is no finding.
 MEMORY_CLOCK_SHARE = 0.90
@@ -160,9 +160,9 @@ def clock_from_stamps(before: Any, after: Any, shortest_ns: int) -> float | None
 
 
 def throttled(clock_mhz: float | None, before_mhz: Sequence[float]) -> Finding | None:
-    """Return why a sample does not count, if its clock fell; None where it did not, or nothing is known.
+    """Return why a sample does not count, if its clock fell; None if it did not, or is unknown.
 
-    before_mhz: the clocks of the samples before it, those of the warm-up too.
+    before_mhz: the clocks of the samples before it, including the warm-up's.
     """
     usual = before_mhz[-USUAL_OF_SAMPLES:]
     if clock_mhz is None or not usual or clock_mhz >= THROTTLED_SHARE * median(usual):
@@ -170,9 +170,9 @@ def throttled(clock_mhz: float | None, before_mhz: Sequence[float]) -> Finding |
     return Finding("throttled", f"the SM clock fell below {THROTTLED_SHARE * 100:.0f} % of that of the samples before")
 
 
-# A desktop's compositor holds the GPU at a few per cent for ever; below this nobody counts as busy.
+# A desktop's compositor always uses a few per cent of the GPU; below this no process counts as busy.
 ACTIVE_PERCENT = 5
-# What is allocated to recognise ourselves by: large beside the chunks that drivers and pools work in.
+# Size of the allocation that identifies this process: much larger than the chunks that drivers and pools allocate.
 FINGERPRINT_BYTES = 96 * 2**20
 FINGERPRINT_SLACK_BYTES = 8 * 2**20
 
@@ -181,9 +181,9 @@ Uses = Mapping[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Say which process ids (as NVML numbers them) are ours; `known` is False where that could not be found out.
+    """Hold the process ids (as NVML numbers them) that are ours; `known` is False where they could not be found.
 
-    look: finds our ids anew, where they can be: children come and go.
+    look: returns our current ids, because child processes come and go; None where it cannot.
     """
 
     own: frozenset[int] = frozenset()
@@ -193,7 +193,7 @@ class Ownership:
 
 
 def parents_of_all(proc: Path = Path("/proc")) -> dict[int, int]:
-    """Return parent by process id, of every process that /proc shows."""
+    """Return the parent's id by process id, for every process in /proc."""
     parents: dict[int, int] = {}
     for stat in proc.glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
@@ -202,9 +202,9 @@ def parents_of_all(proc: Path = Path("/proc")) -> dict[int, int]:
 
 
 def process_tree(pid: int, parents: Mapping[int, int], siblings_too: bool = False) -> frozenset[int]:
-    """Return a process, all above it and all below it.
+    """Return the ids of a process, its ancestors and its descendants.
 
-    With `siblings_too` all below its parent (pytest-xdist's workers).
+    siblings_too: also its parent's descendants (pytest-xdist's workers).
     """
     above: list[int] = []
     at = pid
@@ -228,7 +228,7 @@ def find_ownership(
 ) -> Ownership:
     """Return our ids as NVML numbers them. before, after: the lists around the opening of our context.
 
-    fingerprint: allocates FINGERPRINT_BYTES, gives the lists around that.
+    fingerprint: allocates FINGERPRINT_BYTES, and returns the lists before and after that.
     """
     pid, found = os.getpid(), set(after or ()) - set(before or ())
     if after is not None and pid in after and (before is None or pid not in before or len(after) == 1):
@@ -252,7 +252,7 @@ def find_ownership(
 
 
 def active_others(uses: Mapping[int, int] | None, ownership: Ownership) -> dict[int, int]:
-    """Return processes that are busy and not ours, and how busy they are; none where ownership is not known."""
+    """Return the busy processes that are not ours, and how busy they are; empty where ownership is unknown."""
     if uses is None or not ownership.known:
         return {}
     busy = {pid: used for pid, used in uses.items() if used >= ACTIVE_PERCENT and pid not in ownership.own}

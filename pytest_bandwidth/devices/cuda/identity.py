@@ -1,8 +1,8 @@
-"""Join what CUDA or HIP and the management library say of a GPU into one identity, and choose its peak.
+"""Join the facts about a GPU from CUDA or HIP and the management library into one identity, and choose its peak.
 
-The peak is the datasheet's, or else NVML's arithmetic; the user's comes before both (see `session.judge`). One that is
-not known stays unknown: a MIG slice or a vGPU does not get its parent's, and a card that no row names gets arithmetic
-only where the arithmetic is known to hold.
+The peak is the datasheet's, or else computed from NVML's figures; the user's comes before both (see `Measurer.peak`).
+Otherwise it is unknown: a MIG slice or a vGPU does not get its parent's. A card without a datasheet gets a computed
+peak only where the formula is known to hold.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20, "gfx1100":
 
 @dataclass(frozen=True, slots=True)
 class CudaFacts:
-    """Hold what CUDA or HIP itself says. Versions as they write them. gfx: AMD's architecture, else None."""
+    """Hold the facts from CUDA or HIP itself, versions in their own format. gfx: AMD's architecture, else None."""
 
     name: str
     memory_bytes: int
@@ -57,12 +57,12 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
     properties: Mapping[str, Any] = runtime.getDeviceProperties(index)
     arch, compiler = properties.get("gcnArchName"), None
     if not runtime.is_hip:
-        with suppress(ImportError, RuntimeError):  # its library is missing, which the first compilation tells
+        with suppress(ImportError, RuntimeError):  # its library is missing, which the first compilation reports
             compiler = "{}.{}".format(*cupy.cuda.nvrtc.getVersion())
     kilohertz = None
     with suppress(AttributeError, KeyError, RuntimeError):
-        # By CUDA's attribute, since the properties lost it with CUDA 13; by HIP's property, since the numbers that CuPy
-        # has of HIP's attributes are those of old releases: that of the clock asks for something else today.
+        # CUDA: the attribute, since CUDA 13 removed the property. HIP: the property, since CuPy's attribute numbers are
+        # those of old HIP releases, and the clock's number means something else today.
         attribute = None if runtime.is_hip else runtime.cudaDevAttrClockRate
         kilohertz = properties["clockRate"] if runtime.is_hip else runtime.deviceGetAttribute(attribute, index)
     return CudaFacts(
@@ -86,10 +86,10 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
 
 
 def driver_uuid(index: int) -> str | None:
-    """Return the UUID of a device, or of the MIG slice that it is, by the driver itself; None where it does not answer.
+    """Ask the driver for the UUID of a device, or of the MIG slice that it is; None where it does not answer.
 
-    Not through CuPy: its properties cut the 16 bytes off at the first zero byte. cuDeviceGetUuid_v2 gives the MIG UUID
-    in MIG mode (CUDA Driver API, Device Management).
+    CuPy's properties cut the 16 bytes off at the first zero byte. cuDeviceGetUuid_v2 gives the MIG UUID in MIG mode
+    (CUDA Driver API, Device Management).
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -105,7 +105,7 @@ def driver_uuid(index: int) -> str | None:
 
 def join_identity(facts: CudaFacts, known: GpuIdentity, extra: Mapping[str, Fact]) -> DeviceIdentity:
     """Join both into one identity. Settings hold what makes figures incomparable; everything else is a fact."""
-    # Named where it is none, too: what an entry does not name is not compared. A card passed through whole is as fast.
+    # "none" is also written: a setting that an entry lacks is not compared. A card passed through whole is as fast.
     settings = {"mig": known.mig, "ecc": known.ecc, "virtual": "vgpu" if known.virtual == "vgpu" else "none"}
     api, version = ("hip", _hip_version_text) if facts.gfx else ("cuda", version_text)
     found: dict[str, Fact] = {
@@ -156,9 +156,9 @@ ARITHMETIC_HOLDS_FOR = frozenset({6, 7, 8, 9, 12})
 
 
 def arithmetic_peak(facts: CudaFacts, nvml: GpuIdentity) -> Peak | None:
-    """Compute 2 × maximum memory clock × bus width ÷ 8, in bytes/s; None where that is not known to hold.
+    """Compute 2 × maximum memory clock × bus width ÷ 8, in bytes/s; None where the formula is not known to hold.
 
-    The factor 2: NVML reports a clock of which both edges carry a bit on each line, for HBM and every GDDR alike.
+    The factor 2: each line carries a bit on both edges of NVML's clock, for HBM and every GDDR.
     It must be the *maximum* clock: the current one is low on an idle GPU.
     """
     clock_mhz, bits = nvml.max_memory_clock_mhz, nvml.memory_bus_width_bits
@@ -188,7 +188,7 @@ def find_datasheet(identity: DeviceIdentity) -> Datasheet | None:
 
 
 def choose_peak(identity: DeviceIdentity, computed: Peak | None = None) -> Peak | None:
-    """Return the device's peak with its source: its datasheet's, or else what was computed; None where unknown."""
+    """Return the device's peak with its source: its datasheet's, or else the computed one; None where unknown."""
     row = find_datasheet(identity)
     if row is not None:
         return Peak(row.gbps * 1e9, row.source)

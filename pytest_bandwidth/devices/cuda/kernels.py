@@ -1,4 +1,4 @@
-"""Compile a kernel's text or load its old code, make it ready to launch, and tell what the compiler made of it.
+"""Compile a kernel's text or load its old code, make it ready to launch, and read its registers and memory.
 
 Also set a module's variables, and capture launches, or a callable's run, into a CUDA graph.
 """
@@ -36,15 +36,15 @@ from pytest_bandwidth.domain.units import format_bytes
 
 NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND, hipErrorNotFound: the module has no such function
 LONGEST_LOG = 6000
-# Defined as a hash of the files that a source includes. CuPy's cache knows a kernel by its source and options, and goes
-# on with the old one where only an included file changed.
+# A macro with a hash of the files that a source includes. CuPy's cache finds a kernel by source and options only, and
+# would return the old kernel where only an included file changed.
 HEADERS_MACRO = "PYTEST_BANDWIDTH_HEADERS"
 
 
 def kernel_of_compiled(cupy: Any, source: KernelSource) -> tuple[Any, bytes]:
-    """Return a cupy.RawKernel of the first of a source's codes that the driver takes, and that code.
+    """Return a cupy.RawKernel of the source's first compiled code that the driver takes, and that code.
 
-    Raises KernelError where it takes none, NotOnThisDevice where none is for this GPU.
+    Raises KernelError where the driver refuses all, NotOnThisDevice where the source has no code for this GPU.
     """
     if cupy.cuda.runtime.is_hip:
         raise NotOnThisDevice(f"{_place(source)} holds {source.name} for NVIDIA's GPUs, and this is AMD's")
@@ -76,14 +76,14 @@ def compile_kernel(cupy: Any, source: KernelSource) -> Any:
     except cupy.cuda.driver.CUDADriverError as error:
         if status_of(error) != NOT_FOUND:
             raise
-    # A kernel that is not extern "C" has a C++ name: the compiler can tell it.
+    # A kernel that is not extern "C" has a C++ name, which the compiler can report.
     if not expressions and source.name in kernel_names(source.text):
         try:
             return _function(cupy, source, (source.name,))
         except cupy.cuda.driver.CUDADriverError as error:
             if status_of(error) != NOT_FOUND:
                 raise
-        except KernelError:  # the text compiles: its name alone does not say which instance, or which namespace's
+        except KernelError:  # the text compiles, but the name lacks template arguments or a namespace
             raise missing_kernel(source) from None
     raise missing_kernel(source)
 
@@ -102,14 +102,14 @@ def _function(cupy: Any, source: KernelSource, expressions: tuple[str, ...]) -> 
 
 
 def compile_error(source: KernelSource, log: str) -> KernelError:
-    """Write one line that says which, then the compiler's log, cut where it is endless."""
+    """Return the error: one line that names the kernel, then the compiler's log, cut where it is very long."""
     log = log.strip()
     shown = log if len(log) <= LONGEST_LOG else f"{log[:LONGEST_LOG]}\n… {len(log) - LONGEST_LOG} more characters"
     return KernelError(f"{_place(source)} does not compile (kernel {source.name}):\n{shown}")
 
 
 def missing_kernel(source: KernelSource) -> KernelError:
-    """Tell that the compiled text lacks the name, and list the kernels written there."""
+    """Return the error for a name that the compiled text lacks; it lists the kernels of the text."""
     names = kernel_names(source.text)
     listed = ", ".join(names) if names else "none"
     if source.name in names:
@@ -122,7 +122,7 @@ def _place(source: KernelSource) -> str:
 
 
 def prepared_call(gpu: GpuArrays, launch: Launch, source: KernelSource | None = None) -> tuple[Any, ...]:
-    """Return the arguments of a kernel that can be launched now, everything checked. Raises UsageError or KernelError.
+    """Check a launch and return its arguments, ready for the kernel. Raises UsageError or KernelError.
 
     source: the kernel's, where it is known.
     """
@@ -133,7 +133,7 @@ def prepared_call(gpu: GpuArrays, launch: Launch, source: KernelSource | None = 
             _ = kernel.kernel  # compiles on first use; better here than inside a sample
         except cupy.cuda.compiler.CompileException as error:
             raise compile_error(KernelSource(kernel.code or "", kernel.name), error.get_message()) from None
-    elif not callable(kernel):  # cupyx.jit.rawkernel, say, takes (grid, block, args) as well
+    elif not callable(kernel):  # cupyx.jit.rawkernel, for example, also takes (grid, block, args)
         raise UsageError(
             f"{type(kernel).__name__} is no kernel: expected what bandwidth.kernel() gives, or a cupy.RawKernel"
         )
@@ -152,7 +152,7 @@ def _allow_shared_memory(gpu: GpuArrays, kernel: Any, shared_bytes: int) -> None
     """Ask for more than 48 KiB of dynamic shared memory, which users of RawKernel tend to forget. Raises UsageError."""
     wanted, runtime = shared_bytes + kernel.shared_size_bytes, gpu.cupy.cuda.runtime
     if runtime.is_hip:
-        # There all of it is a kernel's for the asking: HIP has no attribute to set, and CuPy's setter always fails.
+        # HIP gives a kernel all of it on request: it has no attribute to set, and CuPy's setter always fails.
         most = int(runtime.getDeviceProperties(gpu.index)["sharedMemPerBlock"])
         if wanted > most:
             raise UsageError(
@@ -169,10 +169,7 @@ def _allow_shared_memory(gpu: GpuArrays, kernel: Any, shared_bytes: int) -> None
 
 
 def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
-    """Return what the compiler gave the kernel, and the shape and occupancy of this launch.
-
-    None where the kernel does not tell.
-    """
+    """Return a raw kernel's registers and memory, with this launch's shape and occupancy; None for other kernels."""
     kernel = launch.kernel
     if not isinstance(kernel, cupy.RawKernel):
         return None
@@ -193,12 +190,12 @@ def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelRe
     )
 
 
-# Where an array begins inside so many bytes decides which sectors and lines its elements lie in.
+# An array's address modulo so many bytes decides which sectors and lines hold its elements.
 _ALIGNED_BYTES = 256
 
 
 def newest_ptx(cupy: Any) -> Version | None:
-    """Return the newest version of PTX that the driver takes; None of AMD's, which takes none."""
+    """Return the newest version of PTX that the driver takes; None for AMD's driver, which takes no PTX."""
     runtime = cupy.cuda.runtime
     if runtime.is_hip:
         return None
@@ -207,11 +204,11 @@ def newest_ptx(cupy: Any) -> Version | None:
 
 
 def old_kernel(cupy: Any, ptx: str, cubin: bytes | None, like: Any = None) -> Any:
-    """Return a cupy.RawKernel of a module of one kernel, to be launched as `like` is.
+    """Return the kernel of a module of one kernel as a cupy.RawKernel, with the launch settings of `like`.
 
-    cubin: the machine code that it was compiled to; without it the driver compiles the PTX. A module that says to be in
-    a newer version of PTX than the driver takes is handed over in the driver's version: most modules use nothing that
-    is new. Raises KernelError where the driver does not take it.
+    cubin: the machine code that it was compiled to; without it the driver compiles the PTX. If the PTX declares a newer
+    version than the driver takes, the driver's version replaces it: most modules use no new feature. Raises KernelError
+    where the driver does not take the code.
     """
     entry, version, newest = entry_of(ptx), version_of(ptx), newest_ptx(cupy)
     if entry is None:
@@ -226,8 +223,8 @@ def old_kernel(cupy: Any, ptx: str, cubin: bytes | None, like: Any = None) -> An
 
 
 def _loaded(cupy: Any, code: bytes, name: str, like: Any) -> Any:
-    """Load compiled code, whatever it is. Raises CUDADriverError."""
-    # RawModule loads compiled code by its path alone.
+    """Load compiled code: PTX, or a cubin. Raises CUDADriverError."""
+    # RawModule loads compiled code only from a file.
     with TemporaryDirectory(prefix="pytest-bandwidth-") as folder:
         file = Path(folder, "kernel")
         file.write_bytes(code)
@@ -240,7 +237,7 @@ def _loaded(cupy: Any, code: bytes, name: str, like: Any) -> Any:
 
 
 def why_not_loaded(cupy: Any, ptx: str, cubin: bytes | None) -> str | None:
-    """Return why the driver takes a kernel neither as machine code nor as PTX; None where it does."""
+    """Return why the driver takes a kernel neither as machine code nor as PTX; None where it takes one of them."""
     why = ""
     for code in dict.fromkeys((cubin, None)):
         try:
@@ -252,9 +249,9 @@ def why_not_loaded(cupy: Any, ptx: str, cubin: bytes | None) -> str | None:
 
 
 def keep_arrays(gpu: GpuArrays, args: Iterable[Any]) -> Call:
-    """Copy the contiguous arrays among arguments, on the current device; return what gives them back what they held.
+    """Copy the contiguous arrays among arguments, on the current device; return a function that restores them.
 
-    Those that are the same memory are copied once. Raises CuPy's OutOfMemory.
+    The same memory is copied once. Raises CuPy's OutOfMemory.
     """
     copies = [(array, gpu.cupy.cuda.alloc(array.nbytes)) for array in _by_place(filter(gpu.is_array, args)).values()]
     for array, copy in copies:
@@ -268,14 +265,14 @@ def keep_arrays(gpu: GpuArrays, args: Iterable[Any]) -> Call:
 
 
 def _by_place(arrays: Iterable[Any]) -> dict[tuple[int, int], Any]:
-    """Return arrays by address and bytes: the same memory once."""
+    """Return arrays by address and bytes: arrays of the same memory once."""
     return {(array.data.ptr, array.nbytes): array for array in arrays if array.nbytes}
 
 
 def host_copies(gpu: GpuArrays, args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a launch's arguments with NumPy copies of contiguous arrays, of arrays that are the same memory one copy.
+    """Return a launch's arguments with NumPy copies of contiguous arrays; arrays of the same memory share a copy.
 
-    They begin at the same place of `_ALIGNED_BYTES` as those on the device.
+    A copy begins in its buffer at the array's address modulo `_ALIGNED_BYTES`.
     """
     copies: dict[tuple[int, int], Any] = {}
 
@@ -292,7 +289,7 @@ def host_copies(gpu: GpuArrays, args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def with_attributes(cupy: Any, kernel: Any) -> Any:
-    """Return a RawKernel as an object that takes attributes, as those of a subclass do."""
+    """Return a RawKernel as an instance of a subclass, which accepts new attributes."""
     kind: Any = type("RawKernel", (cupy.RawKernel,), {})
     made = kind.__new__(kind)
     made.__setstate__(kernel.__getstate__())
@@ -301,9 +298,9 @@ def with_attributes(cupy: Any, kernel: Any) -> Any:
 
 
 class Variables:
-    """Hold what a test set in one module: CuPy loads a source once for all of its kernels.
+    """Hold the variables that a test set in one module, which all kernels of a source share.
 
-    module: CuPy's. sizes: the bytes of each variable. Nothing on the device may use the module meanwhile.
+    module: CuPy's. sizes: the bytes of each variable. No work on the device may use the module during a write.
     """
 
     def __init__(self, cupy: Any, module: Any, sizes: Mapping[str, int]) -> None:
@@ -313,7 +310,7 @@ class Variables:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Return what identifies launches, with code and arguments."""
+        """Return the settings that identify launches, together with code and arguments."""
         return variable_settings(self._digests)
 
     def set(self, name: str, value: Any, source: KernelSource) -> None:
@@ -329,7 +326,7 @@ class Variables:
         self._digests[name] = digest(data)
 
     def restore(self) -> None:
-        """Give the variables back what they held before."""
+        """Restore the variables' earlier values."""
         for name, before in self._before.items():
             self._write(name, before)
         self._before.clear()
@@ -343,28 +340,28 @@ class Variables:
         return self._cupy.cuda.MemoryPointer(memory, 0)
 
 
-# From a graph several launches of a kernel run on arrays of their own, or a callable runs once. So both find the caches
-# cold: launches that of each other, a run that of the replay before, as any sample.
+# A graph holds several launches of a kernel, each on its own arrays, or one run of a callable. Both find cold caches:
+# launches replace each other's data, and the cache is flushed before a replayed run, as before any sample.
 # A graph holds so many launches, fewer where their data are many caches' worth.
 MOST_LAUNCHES = 32
 FEWEST_LAUNCHES = 2
-# Of the memory that is free, the copies of the arrays take no more than this share: the probe wants some, too.
+# The copies of the arrays take at most this share of the free memory: the probe needs some, too.
 LARGEST_SHARE = 0.5
 # CUDA's allocations begin at multiples of it (CUDA C++ Programming Guide, "Device Memory Accesses": at least 256).
 ALIGNMENT = 512
 
 
 def launches_in_graph(data_bytes: int, cache_bytes: int) -> int:
-    """Return how many launches of so much data a graph holds: enough to pass through the cache, within limits."""
+    """Return how many launches of so much data a graph holds: enough to replace the cache's content, within limits."""
     wanted = -(-CACHES_TO_BE_COLD * cache_bytes // max(data_bytes, 1))
     return min(MOST_LAUNCHES, max(FEWEST_LAUNCHES, wanted))
 
 
 def rotated_arguments(gpu: GpuArrays, args: Sequence[Any], count: int, free_bytes: int) -> list[tuple[Any, ...]]:
-    """Return a launch's arguments so many times, the arrays copied for each but the first.
+    """Return `count` sets of a launch's arguments; each but the first has copies of the arrays.
 
-    An array that is given twice stays one, and begins as far into a line as the original. Raises UsageError where
-    arrays overlap otherwise, which no copies would, or the copies leave too little memory; CuPy's OutOfMemory.
+    An array that is given twice has one copy in a set. A copy is aligned as its original. Raises UsageError where two
+    arrays overlap in part, unlike copies, or the copies leave too little memory; CuPy's OutOfMemory.
     """
     by_place = _by_place(filter(gpu.is_array, args))
     for (start, size), (following, _) in pairwise(sorted(by_place)):
@@ -392,10 +389,10 @@ def rotated_arguments(gpu: GpuArrays, args: Sequence[Any], count: int, free_byte
 
 
 def captured_launches(cupy: Any, calls: Sequence[Call]) -> Any:
-    """Return a graph of the calls, one after the other. Raises UsageError, with CUDA's reason, where it takes none.
+    """Return a graph of the calls, one after the other. Raises UsageError with CUDA's reason where that fails.
 
-    Each call has run before: what loads or compiles at its first launch could not be captured. None may allocate: the
-    memory would be another's by the time of the replay.
+    Each call must have run before: a first launch may load or compile, which cannot be captured. A call must not
+    allocate: the memory would have another owner at the replay.
     """
 
     def no_memory(size: int) -> Any:
@@ -410,21 +407,21 @@ def captured_launches(cupy: Any, calls: Sequence[Call]) -> Any:
 
 
 def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
-    """Return what replays a graph of one run of the call on a stream that it is given, and returns what that returned.
+    """Capture one run of the call in a graph; return a function that replays it on a stream, with the run's result.
 
-    stream: where it is captured, made current meanwhile. What the call allocates with CuPy comes from a pool that only
-    the graph has. Raises UsageError, with CUDA's reason, where the call cannot be captured.
+    stream: captures the run, as the current stream. CuPy allocates the call's memory from a pool that only the graph
+    uses. Raises UsageError, with CUDA's reason, where the call cannot be captured.
     """
     pool, returned = cupy.cuda.MemoryPool(), []
     with stream, cupy.cuda.using_allocator(pool.malloc):
-        call()  # fills the pool: while it is captured nothing can be allocated
+        call()  # fills the pool: a captured run cannot allocate
         stream.synchronize()
     reasons = (
         "it waits, copies to the host, uses the default stream, calls a library such as cuBLAS, leaves another stream "
         "at work, or allocates anew or outside of CuPy's pool"
     )
     with _refusing("the callable", reasons):
-        # Not as CuPy does by itself: that lets memory be allocated which is given back before the replay.
+        # Not CuPy's default mode: it permits allocations, and their memory is freed before the replay.
         mode = cupy.cuda.runtime.streamCaptureModeThreadLocal
         graph = _captured(cupy, stream, [lambda: returned.append(call())], pool.malloc, mode)
 
@@ -437,15 +434,15 @@ def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
 
 @contextmanager
 def _refusing(what: str, reasons: str) -> Iterator[None]:
-    """Raise UsageError where CUDA does not allow what is done while a stream is captured."""
+    """Raise UsageError where CUDA does not allow an operation while a stream is captured."""
     try:
         yield
     except Exception as error:
-        # A user's callable raises by way of an error that names it.
+        # The error of a user's callable is the cause of an error that names the callable.
         culprit = next((one for one in (error, error.__cause__) if one is not None and _is_of_capture(one)), None)
         if culprit is None:
             raise
-        # The error of one among several callables has its name.
+        # With several callables the error has the name of the one that raised.
         which = getattr(error, "what", what)
         raise UsageError(
             f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure it without"
@@ -453,11 +450,11 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
 
 
 def _is_of_capture(error: BaseException) -> bool:
-    """Return whether CUDA refuses something while a stream is captured, or CuPy, which has no number for that."""
+    """Return whether CUDA, or CuPy without an error number, refused an operation while a stream is captured."""
     status = status_of(error)
     if status is not None:
         return status in CAPTURING
-    # CuPy itself refuses by these two, and its text alone tells them from other errors.
+    # CuPy itself raises these two types; only the text distinguishes its refusals from other errors.
     is_cupys = isinstance(error, (RuntimeError, NotImplementedError))
     return is_cupys and any(words in str(error) for words in ("is capturing", "stream capture"))
 

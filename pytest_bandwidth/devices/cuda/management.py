@@ -1,8 +1,8 @@
-"""Ask a GPU's management library: identity, settings, clocks, heat, and which processes use it.
+"""Ask a GPU's management library: identity, settings, clocks, temperature, and which processes use it.
 
 NVIDIA's NVML through `pynvml`, AMD's AMD SMI through the Python interface of amdsmi 7.0; nothing else uses either. NVML
 ignores CUDA_VISIBLE_DEVICES, so a GPU is found by its PCI bus id, never by index. Every reading may be missing: MIG,
-vGPU, WSL and old cards do not answer some calls, and that is no error here but None.
+vGPU, WSL and old cards do not answer some calls. Then this module returns None and raises no error.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pytest_bandwidth.domain.device import Conditions
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Hold what stays while a process runs; None where it cannot be read.
+    """Hold facts that are constant while a process runs; None where one cannot be read.
 
-    mig: a MIG profile's or an AMD partition's name, or how partitioning stands.
+    mig: a MIG profile's or an AMD partition's name, or the state of partitioning.
     """
 
     name: str | None = None
@@ -42,7 +42,7 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """Hold the state at one moment; None where it cannot be read. Clocks are the driver's word, not counted."""
+    """Hold the state at one moment; None where it cannot be read. The driver reports clocks; they are not counted."""
 
     conditions: Conditions = field(default_factory=Conditions)
     uncorrected_ecc_errors: int | None = None
@@ -72,7 +72,7 @@ def decode_event_reasons(bits: int) -> tuple[str, ...]:
     return (*named, *(hex(1 << n) for n in range(rest.bit_length()) if rest >> n & 1))
 
 
-# By these the GPU saves itself or its power supply. A power cap is normal under load; the others are settings.
+# The GPU's protection of itself or its power supply. A power cap is normal under load; the others are settings.
 NVML_SLOWDOWNS = decode_event_reasons(0x8 | 0x20 | 0x40 | 0x80)
 
 
@@ -85,7 +85,7 @@ class NvmlGpu:
     slice_handle: Any = None
 
     def identity(self) -> GpuIdentity:
-        """Read everything that stays. Called once."""
+        """Read the constant facts. Called once."""
         n = self.pynvml
         slice_name = text_of(self._read("nvmlDeviceGetName", handle=self.slice_handle)) if self.slice_handle else None
         mig = {None: "unsupported", 0: "disabled"}.get(self._first("nvmlDeviceGetMigMode"), "enabled")
@@ -94,7 +94,7 @@ class NvmlGpu:
         return GpuIdentity(
             name=slice_name or text_of(self._read("nvmlDeviceGetName")),
             uuid=text_of(self._read("nvmlDeviceGetUUID", handle=self.slice_handle)),
-            driver_version=text_of(self._told(n.nvmlSystemGetDriverVersion)),
+            driver_version=text_of(self._answered(n.nvmlSystemGetDriverVersion)),
             max_sm_clock_mhz=self._read("nvmlDeviceGetMaxClockInfo", n.NVML_CLOCK_SM),
             default_sm_clock_mhz=self._read("nvmlDeviceGetDefaultApplicationsClock", n.NVML_CLOCK_SM),
             max_memory_clock_mhz=self._read("nvmlDeviceGetMaxClockInfo", n.NVML_CLOCK_MEM),
@@ -109,10 +109,10 @@ class NvmlGpu:
         )
 
     def reading(self) -> GpuReading:
-        """Read what changes; never between two events."""
+        """Read the current state; never between two events."""
         n = self.pynvml
         bits = self._read("nvmlDeviceGetCurrentClocksEventReasons")
-        if bits is None:  # drivers before 535 know the old name only
+        if bits is None:  # drivers before 535 have the old name only
             bits = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
         conditions = Conditions(
             sm_clock_mhz=self._read("nvmlDeviceGetClockInfo", n.NVML_CLOCK_SM),
@@ -125,12 +125,12 @@ class NvmlGpu:
         return GpuReading(conditions, self._read("nvmlDeviceGetTotalEccErrors", *of_ecc))
 
     def compute_processes(self) -> Mapping[int, int | None] | None:
-        """Return GPU memory in bytes by process id, as the host numbers them; None where it is not told."""
+        """Return GPU memory in bytes by process id, as the host numbers them; None where it is unknown."""
         found = self._read("nvmlDeviceGetComputeRunningProcesses")
         return None if found is None else {p.pid: p.usedGpuMemory for p in found}
 
     def activity(self, since_us: int) -> Mapping[int, int] | None:
-        """Return how busy processes kept the GPU after a time (µs since the epoch), in %; None where it is not told."""
+        """Return how busy processes kept the GPU after a time (µs since the epoch), in %; None where it is unknown."""
         # NVML samples a few times a second, so a burst of a millisecond may be missed.
         name = "nvmlDeviceGetProcessUtilization"
         try:
@@ -149,22 +149,22 @@ class NvmlGpu:
         return dict(sorted(busiest.items()))
 
     def process_name(self, pid: int) -> str | None:
-        """Return the program behind a process id, where it may be known."""
-        return text_of(self._told(lambda: self.pynvml.nvmlSystemGetProcessName(pid)))
+        """Return the program of a process id; None where it is unknown."""
+        return text_of(self._answered(lambda: self.pynvml.nvmlSystemGetProcessName(pid)))
 
     def _first(self, name: str) -> Any:
-        """Return the current one of a pair (current, pending)."""
+        """Return the current value of a pair (current, pending)."""
         pair = self._read(name)
         return None if pair is None else pair[0]
 
     def _read(self, name: str, *args: Any, handle: Any = None) -> Any:
-        return self._told(lambda: self._unguarded(name, *args, handle=handle))
+        return self._answered(lambda: self._unguarded(name, *args, handle=handle))
 
     def _unguarded(self, name: str, *args: Any, handle: Any = None) -> Any:
         function = getattr(self.pynvml, name, None)
         return None if function is None else function(self.handle if handle is None else handle, *args)
 
-    def _told(self, ask: Callable[[], Any]) -> Any:
+    def _answered(self, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except self.pynvml.NVMLError:
@@ -194,7 +194,7 @@ def open_nvml(pci_bus_id: str, mig_uuid: str | None = None) -> NvmlGpu | str:
 
 
 def text_of(value: Any) -> str | None:
-    """Return what a library gives as a text or as its bytes."""
+    """Return a library's text, which it gives as str or bytes."""
     if value is None:
         return None
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -208,8 +208,8 @@ def _scaled(value: int | None, unit: float) -> float | None:
     return None if value is None else value / unit
 
 
-# Times that a limit held clocks down, since the driver was loaded (amdsmi.h, amdsmi_gpu_metrics_t; MI300 and newer).
-# What has grown between two readings held them down meanwhile.
+# How long a limit lowered clocks, since the driver was loaded (amdsmi.h, amdsmi_gpu_metrics_t; MI300 and newer).
+# A counter that grew between two readings names a limit that lowered them meanwhile.
 _RESIDENCIES = {
     "prochot_residency_acc": "processor hot",
     "socket_thm_residency_acc": "socket thermal limit",
@@ -217,7 +217,7 @@ _RESIDENCIES = {
     "hbm_thm_residency_acc": "memory thermal limit",
     "ppt_residency_acc": "power cap",
 }
-# By these the GPU saves itself. A power cap is normal under load, and older cards do not tell it from the others.
+# The GPU's protection of itself. A power cap is normal under load, and older cards do not distinguish it.
 AMD_SLOWDOWNS = tuple(name for counter, name in _RESIDENCIES.items() if counter != "ppt_residency_acc")
 THROTTLED = "throttled, for a reason not told"
 _AMD_VIRTUALIZATION = {"HOST": "none", "BAREMETAL": "none", "GUEST": "vgpu", "PASSTHROUGH": "passthrough"}
@@ -256,7 +256,7 @@ class AmdSmiGpu:
         )
 
     def reading(self) -> GpuReading:
-        """Read what changes. The reasons are those since the reading before; the first one has none."""
+        """Read the current state. The reasons are those since the last reading; the first reading has no reasons."""
         amdsmi = self.amdsmi
         hottest = (amdsmi.AmdSmiTemperatureType.HOTSPOT, amdsmi.AmdSmiTemperatureMetric.CURRENT)
         power = self._read("amdsmi_get_power_info") or {}
@@ -275,7 +275,7 @@ class AmdSmiGpu:
         return None if found is None else {one["pid"]: _known(one.get("mem")) for one in found}
 
     def activity(self, since_us: int) -> Mapping[int, int] | None:
-        del since_us  # AMD SMI keeps no samples of what was before: who holds compute units now, at least 1 %
+        del since_us  # AMD SMI keeps no earlier samples: the result is who holds compute units now, at least 1 %
         found = self._processes()
         units = self._read("amdsmi_get_gpu_asic_info", "num_compute_units")
         if found is None or not units:
@@ -308,27 +308,27 @@ class AmdSmiGpu:
         return _known((self._read("amdsmi_get_pcie_info", group) or {}).get(name))
 
     def _read(self, function: str, name: str | None = None, *args: Any) -> Any:
-        """Return what a function says, or one name of it; None where it says nothing."""
+        """Return a function's answer, or one value of it; None where it does not answer."""
         ask: Callable[..., Any] | None = getattr(self.amdsmi, function, None)
         if ask is None:
             return None
         try:
-            said = ask(self.handle, *args)
+            answer = ask(self.handle, *args)
         except self.amdsmi.AmdSmiException:
             return None
-        return _known(said.get(name) if name is not None else said)
+        return _known(answer.get(name) if name is not None else answer)
 
 
 def open_amdsmi(pci_bus_id: str) -> AmdSmiGpu | str:
     """Return the GPU at a PCI bus id (``0000:c1:00.0``), or the reason in words why AMD SMI cannot be asked."""
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):  # it prints what it misses, and then fails
+        with contextlib.redirect_stdout(printed):  # it prints what it misses, and then fails
             amdsmi = importlib.import_module("amdsmi")
     except ImportError:
         return MISSING
     except (KeyError, OSError, AttributeError) as error:
-        return f"AMD SMI does not load: {' '.join(said.getvalue().split()) or repr(error)}"
+        return f"AMD SMI does not load: {' '.join(printed.getvalue().split()) or repr(error)}"
     try:
         amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
         return AmdSmiGpu(amdsmi, amdsmi.amdsmi_get_processor_handle_from_bdf(pci_bus_id))

@@ -1,6 +1,6 @@
-"""Do what timing asks of CUDA, with CuPy: streams, events, a full cache, a blocked stream, clocks, and probes.
+"""Provide CUDA's operations for timing, through CuPy: streams, events, a full cache, a blocked stream, clocks, probes.
 
-Its errors are told apart by what can be done: no memory, a lost context, or the user's own mistake.
+Its errors differ by the remedy: for missing memory, a lost context, or the user's own mistake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_bandwidth.domain.traffic import READ, WRITE, Mix, Traffic, nearest_m
 
 CLOCK_CHANGES = 8
 FLUSH_THREADS = 256
-# So many caches' worth replaces all that was there, whatever the cache prefers to keep.
+# Data of so many caches' size replace all content of the cache, under every replacement policy.
 FLUSH_CACHES = 3
 NEVER = 0x5EED5EED
 # The kernel that runs around a sample's work.
@@ -48,7 +48,7 @@ STICKY: dict[int, str] = {
 }
 # cudaErrorStreamCaptureUnsupported to cudaErrorStreamCaptureWrongThread: a call that a stream's capture does not allow.
 CAPTURING = range(900, 909)
-LONGEST_TOLD = 300
+LONGEST_TEXT = 300
 
 
 def status_of(error: BaseException) -> int | None:
@@ -60,24 +60,24 @@ def status_of(error: BaseException) -> int | None:
 def one_line(error: BaseException) -> str:
     """Join an error's text into one line, cut where it grows long."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= LONGEST_TOLD else f"{text[:LONGEST_TOLD]} …"
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} …"
 
 
 def mute_lost_context() -> None:
-    """Say nothing more of a lost context, to be called where Python ends: CuPy's kernels cannot be destroyed in it."""
+    """Silence errors of a lost context, in which CuPy's kernels cannot be destroyed. Call it when Python ends."""
     unraisable, uncaught = sys.unraisablehook, sys.excepthook
 
     def is_sticky(error: BaseException | None) -> bool:
         return error is not None and status_of(error) in STICKY
 
-    sys.unraisablehook = lambda told: None if is_sticky(told.exc_value) else unraisable(told)
+    sys.unraisablehook = lambda raised: None if is_sticky(raised.exc_value) else unraisable(raised)
     sys.excepthook = lambda kind, error, trace: None if is_sticky(error) else uncaught(kind, error, trace)
 
 
 class ContextGuard:
     """Watch everything that touches the GPU, and remember when the context is lost.
 
-    synchronize: waits for the device; raises what CUDA has to report.
+    synchronize: waits for the device; raises CUDA's error.
     out_of_memory: the exceptions that mean that an allocation failed.
     """
 
@@ -90,8 +90,8 @@ class ContextGuard:
     def watch(self) -> Iterator[None]:
         """Run a block of work. Raises DeviceLost where it poisons the context, or an earlier one did.
 
-        Whatever else the block raises passes through: it is the user's own. But a framework's own words for a sticky
-        error are found out by asking CUDA itself.
+        Any other error of the block passes through: it is the user's own. A framework may report a sticky error in its
+        own words, so the guard asks CUDA itself.
         """
         if self.lost is not None:
             raise DeviceLost(self.lost)
@@ -110,7 +110,7 @@ class ContextGuard:
 
     @contextmanager
     def allocation(self, what: str) -> Iterator[None]:
-        """Run an allocation of ours. Raises OutOfMemory, with what it was for."""
+        """Run an allocation of the plugin's. Raises OutOfMemory, which names its purpose."""
         try:
             yield
         except self._out_of_memory as error:
@@ -123,8 +123,8 @@ class ContextGuard:
         if status_of(error) not in STICKY:
             try:
                 self._synchronize()
-            except RuntimeError as told:  # what CuPy's errors of runtime and driver are
-                culprit = told
+            except RuntimeError as reported:  # the base class of CuPy's errors of runtime and driver
+                culprit = reported
         if (status := status_of(culprit)) not in STICKY:
             return
         self.lost = self.lost or (
@@ -135,7 +135,7 @@ class ContextGuard:
 
 
 class CupyRuntime:
-    """Use CUDA through CuPy, on one device: what `Timer` needs. A stream is what `stream` returns.
+    """Provide the operations that `Timer` needs, through CuPy, on one device. A stream is a result of `stream`.
 
     module: the compiled cuda_src/probe.cu. cache_bytes: size of the last cache before memory.
     """
@@ -155,7 +155,7 @@ class CupyRuntime:
         self._fill_cache = module.get_function("fill_cache")
         # Pinned host memory has one address for host and device (CUDA C++ Programming Guide, "Unified Virtual
         # Address Space"), so the kernel may poll what Python writes. Mapped: HIP's other pinned memory is coarse-
-        # grained, of which a running kernel need not see what the host stores (HIP documentation, "Coherence control").
+        # grained: a running kernel may not get what the host stores there (HIP documentation, "Coherence control").
         self._flags_memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(64, MAPPED), 0)
         self._flags = np.frombuffer(self._flags_memory, np.int32, 2)
         self._flags[:] = 0
@@ -166,8 +166,8 @@ class CupyRuntime:
         self._sink = cupy.zeros(1, np.uint32)
         self._scratch: Any = None
         self._flushes = 0
-        # Makes lines of L2 that an access policy keeps ordinary ones again: such survive a flush, however much other
-        # data it reads (CUDA C++ Programming Guide, "L2 Access Property"). CuPy's runtime has no such call.
+        # Resets lines of L2 that an access policy made persisting: these survive a flush, however much data it reads
+        # (CUDA C++ Programming Guide, "L2 Access Property"). CuPy's runtime has no such call.
         self._reset_persisting: Call = lambda: None
         if not self._hip:
             with suppress(OSError, AttributeError):  # a driver from before CUDA 11
@@ -177,8 +177,8 @@ class CupyRuntime:
             smallest = cupy.zeros(1, np.uint64)
             module.get_function("clock_step")((1,), (1,), (smallest, np.int32(CLOCK_CHANGES)))
             self._shortest_ns = shortest_interval_ns(int(smallest.get()[0]))
-        # Each kernel of a sample is launched once: where the driver loads a kernel at its first launch, it waits for
-        # all streams, and so, behind a blocking kernel, for that to give up.
+        # Each kernel of a sample is launched once here. A driver that loads a kernel at its first launch waits for all
+        # streams: behind a blocking kernel, it would wait for that kernel's time-out.
         stream = cupy.cuda.get_current_stream()
         self._launch_blocking(stream, ticket=0, seconds=0.0)
         self.stamp(stream, 0)
@@ -219,7 +219,7 @@ class CupyRuntime:
         self._runtime.deviceSynchronize()
 
     def flush(self, stream: Any, written_share: float) -> None:
-        """Queue what leaves the cache full of other data, of which that share has still to be written to memory."""
+        """Queue a kernel that fills the cache with other data; `written_share` of them are still to be written back."""
         size = FLUSH_CACHES * self._cache_bytes
         if size == 0:
             return
@@ -228,8 +228,8 @@ class CupyRuntime:
                 self._scratch = self._cupy.empty(size, np.uint8)
         self._reset_persisting()
         self._flushes = (self._flushes + 1) % 2**32
-        # A cache writes back late. Left clean it would swallow a cache's worth of the sample's writes, left dirty its
-        # write-back would fall into the sample. With the work's own mix in it, as many dirty lines enter as leave.
+        # A cache writes back late. A clean cache would absorb a cache's worth of the sample's writes; a dirty one would
+        # write back during the sample. With the work's own mix, as many dirty lines enter as leave.
         self._launch(
             self._fill_cache,
             stream,
@@ -254,11 +254,11 @@ class CupyRuntime:
         self._flags[0] = ticket
 
     def timed_out(self, ticket: int) -> bool:
-        """Return whether the blocking kernel ended by its time-out. Ask when the stream is idle."""
+        """Return whether the blocking kernel ended by its time-out. Call it when the stream is idle."""
         return bool(self._flags[1] == ticket)
 
     def stamp(self, stream: Any, which: int) -> None:
-        """Note all multiprocessors' cycle counters: 0 before the work, 1 after it."""
+        """Record all multiprocessors' cycle counters. which: 0 before the work, 1 after it."""
         if self._hip:
             return
         if which == 0:
@@ -266,7 +266,7 @@ class CupyRuntime:
         self._launch(self._stamp, stream, (self._sm_count, 1), (self._stamps[which], np.uint32(self._slots)))
 
     def sm_clock_mhz(self) -> float | None:
-        """Return the real clock rate between the last two stamps; None where they are too close, or not to be had."""
+        """Return the real clock rate between the last two stamps; None where they are too close, or not available."""
         if self._hip:
             return None
         before, after = self._stamps.get()
@@ -283,10 +283,10 @@ class CupyRuntime:
 
     @contextmanager
     def counted_range(self, stream: Any, written_share: float) -> Iterator[None]:
-        """Flush the cache, and let a profiler count what runs inside of the block, until its end.
+        """Flush the cache, and let a profiler count the work that runs inside the block, until the work ends.
 
-        Nsight Compute counts an NVTX range. rocprofv3 counts everything: there the flush before the work and the one
-        after it tell which kernels are the work's.
+        Nsight Compute counts an NVTX range. rocprofv3 counts everything: the work's kernels are those between the flush
+        before and the flush after.
         """
         self.flush(stream, written_share)
         self.wait_device()
@@ -343,7 +343,7 @@ def stream_pointer(stream: Any) -> int:
 
     Raises UsageError for anything else.
 
-    Asked for in this order: int; `.ptr` (CuPy); `.cuda_stream` (PyTorch); `__cuda_stream__` (the protocol of NVIDIA's
+    Read in this order: int; `.ptr` (CuPy); `.cuda_stream` (PyTorch); `__cuda_stream__` (the protocol of NVIDIA's
     cuda.core, version 0; a method, in its first releases an attribute); `.handle` (Numba).
     """
     try:
@@ -356,9 +356,9 @@ def stream_pointer(stream: Any) -> int:
 
 
 def _pointer_of(stream: Any) -> int | None:
-    for told in (stream, getattr(stream, "ptr", None), getattr(stream, "cuda_stream", None)):
-        if isinstance(told, int) and not isinstance(told, bool):
-            return told
+    for candidate in (stream, getattr(stream, "ptr", None), getattr(stream, "cuda_stream", None)):
+        if isinstance(candidate, int) and not isinstance(candidate, bool):
+            return candidate
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         version, pointer = protocol() if callable(protocol) else protocol
@@ -371,24 +371,24 @@ def _pointer_of(stream: Any) -> int | None:
     return 0 if value is None else int(value)
 
 
-# The probe beside a workload is a plain read, write, copy or add of its size and nearly its mix: what share of its peak
-# a memory reaches depends on the mix of reads and writes, by up to 26 points on one GPU.
+# A workload's probe is a plain read, write, copy or add of its size and nearly its mix of reads and writes. On one GPU
+# the share of the peak that memory reaches depends on the mix by up to 26 points.
 VECTOR_BYTES = 16
 THREADS = 256
-# Of each array, in a grid in which no thread has a second turn. Four loads under way is what probe_read unrolls.
+# Vectors of each array, in a grid in which no thread has a second turn. probe_read unrolls its loop to four loads.
 VECTORS_A_THREAD = {READ: 4}
 # HIP takes fewer than 2³² threads a launch; past that threads have a second turn.
 MOST_BLOCKS = (2**32 - 1) // THREADS
-# A probe smaller than this measures launching only; one that does not fit is halved down to there, then given up.
+# A probe smaller than the first size measures launching only. One that does not fit is halved, down to the second size.
 SMALLEST_BYTES = 64 * 1024
 SMALLEST_AFTER_SHRINKING = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeCall:
-    """Launch a probe on the current stream. It is a class of its own, so that the device knows its own calls.
+    """Launch a probe on the current stream. It is a class of its own, so that the device recognises its own calls.
 
-    data_bytes: what its arrays hold, which is what it moves; written_share: how much of that it writes.
+    data_bytes: the size of its arrays, which it moves completely; written_share: the share that it writes.
     """
 
     launch: Callable[[], None]
@@ -449,7 +449,7 @@ class ProbeSet:
         self._arrays = []
 
     def _fit(self, vectors: int, mix: Mix) -> int:
-        """Provide arrays of so many vectors, or of half as many, and so on; how many it came to."""
+        """Allocate arrays of so many vectors, halved until they fit; return how many fit."""
         of_all = VECTOR_BYTES * mix.arrays
         asked = vectors * of_all
         while True:

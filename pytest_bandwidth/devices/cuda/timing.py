@@ -1,9 +1,9 @@
 """Time one run on a GPU: cold caches, a stream blocked while the host launches, two events around the work.
 
 The order, after NVBench's: wait for the device → flush the cache → block the stream → stamp the clocks → event → the
-work → event → stamp → unblock → wait. What is queued behind the blocking kernel runs back to back, so the interval
-between the events holds the device's work and no time in which the host was still launching. With CUPTI's records the
-time is that from the first start to the last end between the stamps.
+work → event → stamp → unblock → wait. Work behind the blocking kernel runs back to back. So the interval between the
+events holds the device's work, and no time in which the host still launches. With CUPTI's records the time is that from
+the first start to the last end between the stamps.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import HELD_UP, Finding
 from pytest_bandwidth.domain.units import format_seconds
 
-# From so much data on nothing of the run before is still there, and what is (the probe's mix, or what `setup=` wrote)
-# differs by less than a sixteenth of what a sample moves: no flush needed.
+# A run of so many caches' worth of data finds no data of the run before. The cache's other content (the probe's mix, or
+# data that `setup=` wrote) changes a sample's traffic by less than a sixteenth: no flush is needed.
 CACHES_TO_BE_COLD = 16
-# How long a stream is blocked at most where nothing is known of the work yet.
+# The longest time that a stream is blocked, while the work's duration is unknown.
 BLOCK_SECONDS = 0.5
 # Any other value than these makes CUDA, or HIP, wait at every launch.
 BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 EMPTY_TRIES = 5
-# Of a launch that does nothing: soon done, and so many that some intervals differ by the step of event times.
+# Tries of an empty launch: they take little time, and so many tries differ by the step of event times.
 FLOOR_TRIES = 15
 # Event times come as float32 milliseconds, whose rounding is far less than this.
 SAME_SECONDS = 1e-9
@@ -45,12 +45,12 @@ NOT_BLOCKED = Finding(
     "timed interval, so host time between them is part of it",
 )
 BEYOND = Finding(HELD_UP, "CUPTI recorded work of this process on another stream, beyond the sample's events")
-# What clocks of events and records may differ by: both are the GPU's, and the latter are told in the host's time.
+# The clocks of events and records may differ by so much: both are the GPU's, but records are in the host's time.
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.01, 1e-6
 
 
 def launch_blocking(environ: Mapping[str, str]) -> Finding | None:
-    """Tell that an environment variable makes every launch wait, so nothing is queued behind a blocking kernel."""
+    """Return a finding if an environment variable makes every launch wait, which rules out a blocking kernel."""
     for name in BLOCKING_VARIABLES:
         value = environ.get(name, "")
         if value not in ("", "0"):
@@ -67,10 +67,10 @@ class Timer:
     """Take samples. State lasts for one measurement; `begin` resets it.
 
     blocked: whether the stream is blocked while work is queued; may end up False (see `NOT_BLOCKED`).
-    cold: whether the cache is flushed before each sample. written_share: of what the work touches; so the flush leaves
-    it. known_empty_seconds: what `empty_seconds` found, for all measurements; None before it was asked.
-    known_floors: likewise what `floor_seconds` found, by the launches in a graph. event_step_seconds: the least by
-    which two intervals of those differed; None where none did. records: CUPTI's, where they tell the time.
+    cold: whether the cache is flushed before each sample. written_share: the share of its data that the work writes,
+    and that the flush leaves dirty. known_empty_seconds: the result of `empty_seconds`, for all measurements; None
+    before its first call. known_floors: results of `floor_seconds`, by the launches in a graph. event_step_seconds: the
+    smallest difference between intervals of those; None where all are equal. records: CUPTI's, if they give the time.
     """
 
     runtime: CupyRuntime
@@ -94,7 +94,7 @@ class Timer:
 
     @property
     def method(self) -> str:
-        """Name how time is taken, as baselines have it."""
+        """Return the name of the timing method, as baselines store it."""
         return ("events" if self.records is None else "cupti") + ("+block" if self.blocked else "")
 
     @property
@@ -103,7 +103,7 @@ class Timer:
         return median(self.clocks_mhz) if self.clocks_mhz else None
 
     def begin(self, cold: bool, written_share: float = 0.5) -> None:
-        """Forget what the last measurement taught."""
+        """Forget the state of the last measurement."""
         self.written_share = written_share
         self.blocked, self.cold, self.block_seconds = self.may_block, cold, BLOCK_SECONDS
         self.host_seconds = None
@@ -114,8 +114,8 @@ class Timer:
     def time(self, call: Call, stream: Any, own: bool = False, written_share: float | None = None) -> Sample:
         """Run `call` once and time it on its stream, or on CuPy's current one where that is None.
 
-        own: the call is one of ours (a probe), not the one that `host_seconds` was measured of. written_share: the
-        call's, where it is not the work's.
+        own: the call is the plugin's (a probe), so `host_seconds` is not its time. written_share: the call's, where it
+        differs from the work's.
         """
         runtime = self.runtime
         target = runtime.stream(stream)
@@ -129,7 +129,7 @@ class Timer:
         ticket = runtime.block(target, self.block_seconds) if self.blocked else None
         try:
             with runtime.using(target):
-                # Behind the blocking kernel: while that spins, idle multiprocessors may clock as they like.
+                # Stamp behind the blocking kernel: while that spins, idle multiprocessors may change their clock.
                 runtime.stamp(target, 0)
                 start.record(target)
                 self._part_streams(ticket)
@@ -140,7 +140,7 @@ class Timer:
                 end.record(target)
                 runtime.stamp(target, 1)
         finally:
-            # Whatever happened, Ctrl-C too: a stream that stays blocked would hang the process until the time-out.
+            # In every case, also after Ctrl-C: a stream that stays blocked would hang the process until the time-out.
             if ticket is not None:
                 runtime.unblock(ticket)
         released = runtime.now()
@@ -163,18 +163,18 @@ class Timer:
         return Sample(seconds, host, drop)
 
     def empty_seconds(self, stream: Any) -> float:
-        """Return the seconds between two events with nothing in between: the least that can be seen."""
+        """Return the seconds between two events with nothing in between: the shortest interval that can be measured."""
         if self.known_empty_seconds is None:
             self.known_empty_seconds = median(self._own_seconds(lambda: None, stream, EMPTY_TRIES))
         return self.known_empty_seconds
 
     def floor_seconds(self, launches: int | None, nothing: Callable[[], Call], stream: Any) -> float | None:
-        """Return the seconds of a launch that does nothing: they stand in every sample, whatever the work is.
+        """Return the seconds of a launch that does nothing: every sample of every work includes them.
 
-        None where the stream is not blocked: then the host's time stands in it as well.
+        None where the stream is not blocked: then the sample includes the host's time as well.
         launches: in a graph that a sample replays, which share them; None = no graph. nothing: makes the call.
-        The probe at two sizes would give an intercept, which also holds how memory starts and drains. That is the
-        work's: a better kernel has less of it. An empty kernel is what no kernel can do without.
+        The probe at two sizes would give an intercept, which also includes how memory starts and drains. That is the
+        work's: a better kernel has less of it. No kernel takes less time than an empty one.
         """
         if not self.blocked:
             return None
@@ -188,7 +188,7 @@ class Timer:
         return self.known_floors[launches]
 
     def _own_seconds(self, call: Call, stream: Any, tries: int) -> list[float]:
-        """Return intervals around a call of ours that touches no memory, so that caches stay as they are."""
+        """Return intervals around a call of the plugin's that touches no memory. Caches are not flushed for it."""
         was_cold, self.cold = self.cold, False
         try:
             return [self.time(call, stream, own=True).seconds for _ in range(tries)]
@@ -201,17 +201,17 @@ class Timer:
             self.runtime.wait_device()
 
     def _why_dropped(self, ticket: int | None, call: Call, ran: bool) -> Finding | None:
-        """Say why a sample does not count. ran: whether the work was seen. Raises UsageError where it runs nowhere."""
+        """Return why a sample does not count. ran: whether work was recorded. Raises UsageError where no work ran."""
         if not ran and ticket is None:
             raise UsageError(f"CUPTI recorded nothing: {THE_WORK} ran elsewhere, or once and its result is kept")
-        # What did not wait for the blocking kernel is on another stream, which no event could time.
+        # Work that did not wait for the blocking kernel is on another stream, which no event could time.
         if ticket is not None and (not ran or self.runtime.timed_out(ticket)):
             if id(call) in self._timed_out:
-                self.blocked = False  # from now on, which is said once
+                self.blocked = False  # from now on, and reported once
                 self.findings.append(NOT_BLOCKED)
             self._timed_out.add(id(call))
             return NOT_BLOCKED
-        self._timed_out.discard(id(call))  # what ran in between, a probe say, tells nothing of the others
+        self._timed_out.discard(id(call))  # only this one: a probe in between does not reset others
         clock = self.runtime.sm_clock_mhz()
         drop = throttled(clock, self.clocks_mhz)
         if clock is not None:
@@ -221,20 +221,20 @@ class Timer:
         return drop
 
 
-# Before the samples, runs of the work itself tell how to time it: on which stream, whether to block that, for how long.
-# They also compile the work, load its kernels and fill the frameworks' memory pools; a kernel that is loaded only
-# behind a blocking kernel would wait for it.
+# Runs of the work before the samples determine how to time it: on which stream, whether to block that, for how long.
+# They also compile the work, load its kernels and fill the frameworks' memory pools. Loading a kernel behind a blocking
+# kernel would wait for that one.
 PLAIN_RUNS = 3
 BLOCKED_RUNS = 3
-# Work this long is run once, not three times: what it would tell better is small beside it.
+# Work this long is run once, not three times: a more exact time would hardly differ.
 LONG_SECONDS = 0.05
-# Waiting for the whole device may take so much longer than for the stream, and so large a share, without suspicion.
+# Waiting for the whole device may take this much longer than for the stream, or by this share, without an error.
 OVERHANG_SECONDS = 50e-6
 OVERHANG_SHARE = 0.2
 # An interval so close to that of nothing at all holds no kernel: the shortest takes about 2 µs.
 EMPTY_SLACK_SECONDS = 0.5e-6
 EMPTY_SLACK_SHARE = 0.2
-# A stream is blocked for at least so long, and so many times as long as the host was seen to need.
+# A stream is blocked for at least so long, and for so many times the time that the host needed.
 BLOCK_AT_LEAST_SECONDS = 0.25
 BLOCK_AT_MOST_SECONDS = 5.0
 BLOCK_FACTOR = 10
@@ -258,11 +258,11 @@ class PlainRun:
 
 
 def calibrate(timer: Timer, workload: Workload) -> None:
-    """Run the workload a few times and set the timer's `blocked`, `block_seconds` and `host_seconds` by what is seen.
+    """Run the workload a few times and set the timer's `blocked`, `block_seconds` and `host_seconds` by these runs.
 
-    So with each interleaved callable: the stream is blocked for as long as the slowest needs, and one that waits for
-    the GPU leaves them all unblocked, since figures of different methods are not comparable. `host_seconds` are the
-    workload's own. Raises UsageError where work goes on after the timed stream has finished, or none was on it.
+    Each interleaved callable runs, too. The stream is blocked for as long as the slowest needs. If one waits for the
+    GPU, the stream is blocked for no callable: figures of different methods are not comparable. `host_seconds` are the
+    workload's own. Raises UsageError where work goes on after the timed stream has finished, or no work was on it.
     """
     settled = settle(timer, workload)
     plain = [runs for _, runs in settled.values()]
@@ -280,7 +280,7 @@ def calibrate(timer: Timer, workload: Workload) -> None:
 def settle(timer: Timer, workload: Workload) -> dict[str, tuple[Workload, list[PlainRun]]]:
     """Warm up a workload, and each callable that is timed in the same rounds, on a stream that is not blocked.
 
-    Kernels are compiled and loaded by this. Return each with its runs, by names for errors.
+    This compiles and loads kernels. Return each with its runs, by names for errors.
     Raises UsageError where the device was busy after the timed stream had finished, in every run.
     """
     found = {}
@@ -301,7 +301,7 @@ def settle(timer: Timer, workload: Workload) -> dict[str, tuple[Workload, list[P
 
 
 def plain_run(timer: Timer, workload: Workload) -> PlainRun:
-    """Run setup and work, and note when the host, the stream and the device are done with it."""
+    """Run setup and work, and note when the host, the stream and the device have finished it."""
     runtime = timer.runtime
     if workload.setup is not None:
         workload.setup()
@@ -320,7 +320,7 @@ def plain_run(timer: Timer, workload: Workload) -> PlainRun:
 
 
 def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
-    """Raise UsageError where the shortest of some intervals on a blocked stream is no longer than that of nothing."""
+    """Raise UsageError where the shortest of some intervals on a blocked stream is no longer than an empty one."""
     if shortest <= empty + max(EMPTY_SLACK_SECONDS, EMPTY_SLACK_SHARE * empty):
         raise UsageError(
             f"nothing ran on the timed stream ({format_seconds(shortest)} between its events, "
@@ -330,10 +330,10 @@ def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
 
 
 def load(timer: Timer, workload: Workload, probe: Call) -> None:
-    """Run a new probe, then the work and what is sampled beside it, on a stream that is not blocked.
+    """Run a new probe, then the work and its interleaved callables, on a stream that is not blocked.
 
     A first launch may load its kernel, and the work's next result may need memory that the probe's arrays took from
-    the pool: either waits for the whole device, and so, behind a blocking kernel, for that to give up.
+    the pool. Both wait for the whole device: behind a blocking kernel, they would wait for its time-out.
     """
     for part in (replace(workload, call=probe, setup=None, interleaved=()), *_parts(workload).values()):
         plain_run(timer, part)
@@ -358,7 +358,7 @@ def _parts(workload: Workload) -> dict[str, Workload]:
 
 
 def _blocked_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
-    """Return the seconds of runs on a blocked stream; none where two in a row timed out, which turns blocking off."""
+    """Return the seconds of runs on a blocked stream; empty where two in a row timed out, which turns blocking off."""
     seconds: list[float] = []
     attempts = 0
     was_cold, timer.cold = timer.cold, False
@@ -375,11 +375,11 @@ def _blocked_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
     return seconds if timer.blocked else []
 
 
-# CUPTI notes when each kernel, copy and fill of the process started and ended: no launch is part of that. The two
-# kernels that stamp the clocks around a sample tell which of them are the sample's.
+# CUPTI records when each kernel, copy and fill of the process started and ended, without launch times. The sample's
+# records are those between the two kernels that stamp the clocks.
 # Names of `cupti.ActivityKind`. KERNEL would run kernels one by one, and so wait for a stream that is blocked.
 KINDS = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
-# As NVIDIA's samples have it; a record takes about 200 bytes.
+# The size in NVIDIA's samples; a record takes about 200 bytes.
 BUFFER_BYTES = 8 << 20
 # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also buffers in which a record of another thread's work is not complete.
 FORCED = 1
@@ -396,7 +396,7 @@ class Record(NamedTuple):
 
 
 class Records:
-    """Hold what CUPTI recorded since it was last asked. cupti: NVIDIA's module `cupti.cupti`."""
+    """Hold CUPTI's records since the last call of `span_seconds`. cupti: NVIDIA's module `cupti.cupti`."""
 
     def __init__(self, cupti: Any) -> None:
         self._cupti = cupti
@@ -423,7 +423,7 @@ class Records:
     def span_seconds(self) -> float | None:
         """Return the time from the first start to the last end between the last two stamps; None: nothing ran.
 
-        Ask when the device is idle. Raises UsageError where the stamps are not recorded.
+        Call it when the device is idle. Raises UsageError where the stamps are not recorded.
         """
         self._cupti.activity_flush_all(FORCED)
         records, self._records = self._records, []
@@ -450,7 +450,7 @@ class Records:
 
 @cache
 def open_records() -> Records:
-    """Return the records of this process, which has one account of them. Raises UsageError without cupti-python."""
+    """Return the process's only `Records`. Raises UsageError without cupti-python."""
     try:
         return Records(import_module("cupti.cupti"))
     except ImportError as error:
