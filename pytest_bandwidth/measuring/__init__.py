@@ -1,1 +1,1 @@
-"""Measure on the run's device, one process at a time, and show how far it is."""
+"""Measure on the run's device, one process at a time, and show the progress."""

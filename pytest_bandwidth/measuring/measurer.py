@@ -1,4 +1,4 @@
-"""Measure on the run's device, under its lock, again where a result is invalid: in a run and in its children alike."""
+"""Measure on the run's device under its lock, again where a result is invalid: in a run and in its child processes."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.storage.own_folders import what_is_wrong
 
 LARGEST_HOLDER_BYTES = 4096
-# A wait is usual while another test is measured, and worth a line in a log only when it lasts.
+# A wait is usual while another test is measured; only a long one is worth a line in a log.
 LONG_WAIT_SECONDS = 5.0
 
 
 def lock_folder() -> Path:
     """Return the folder of this user's lock files; create it where it is missing.
 
-    One user's: a file that all users may lock, any of them can hold for ever. What other users measure keeps the device
-    busy, which is seen.
+    Each user has a folder: any user could hold a lock file of all users for ever. Measurements of other users keep the
+    device busy, which the plugin detects.
 
-    In the temporary folder, since all of a user's processes find it there, whatever started them: XDG_RUNTIME_DIR is
-    not set in every one, and goes with the last log-out. Where the name is taken there, by another user or by anything
-    but a folder, it is XDG_RUNTIME_DIR, or /run/user/UID, where no other user can take one.
+    It is in the temporary folder, where all of a user's processes find it. XDG_RUNTIME_DIR is not set in each process,
+    and is removed at the last log-out. Where another user or a file has the name, the folder is in XDG_RUNTIME_DIR or
+    /run/user/UID: no other user can take a name there.
     Raises DeviceUnavailable where both are taken or cannot be written: nothing is measured without a lock.
     """
     user = os.getuid()
@@ -70,7 +70,7 @@ def lock_folder() -> Path:
 
 
 class DeviceLock:
-    """Lock a device among processes of one user; reentrant. What only counts needs no lock: nobody disturbs it.
+    """Lock a device among processes of one user; reentrant. A device that only counts needs no lock.
 
     Processes wait in a line, by a second lock, so that one that measures often does not take every turn.
     held_by_parent: the process that started this one holds it. advice: what the user can do after a wait in vain.
@@ -87,7 +87,7 @@ class DeviceLock:
         self._is_needed = not (held_by_parent or identity.counts_only)
         if not self._is_needed:
             return
-        # Devices without a serial of their own (a host) are one device a machine.
+        # Devices without a serial of their own (a host) are one device per machine.
         text = f"{identity.kind} {identity.serial}"
         name = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._device = identity.name
@@ -104,16 +104,16 @@ class DeviceLock:
     ) -> Iterator[None]:
         """Wait for the lock and hold it. Raises DeviceUnavailable that names the holder after the time-out.
 
-        on_wait, on_long_wait: get the holder in words, at once and after LONG_WAIT_SECONDS, once a wait.
+        on_wait, on_long_wait: called with a text that names the holder, at once and after LONG_WAIT_SECONDS.
         """
-        if not self._is_needed or self._lock.is_locked:  # the head of the line waits for this very process
+        if not self._is_needed or self._lock.is_locked:  # reentrant: the line's head waits for this process
             yield
             return
-        begun, untold = time.monotonic(), [(0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait)]
+        begun, pending = time.monotonic(), [(0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait)]
         try:
-            self._wait_for(self._line, begun, untold)
+            self._wait_for(self._line, begun, pending)
             try:
-                self._wait_for(self._lock, begun, untold)
+                self._wait_for(self._lock, begun, pending)
             finally:
                 self._line.release()
         except Timeout:
@@ -122,8 +122,8 @@ class DeviceLock:
                 f"{self._who_holds()}: {self._advice}"
             ) from None
         try:
-            with suppress(OSError):  # it only serves a message of others
-                # It ends up in others' logs.
+            with suppress(OSError):  # it is only for messages of other processes
+                # Others' logs show it: no secrets.
                 self._holder.write_text(json.dumps({"pid": os.getpid(), "command": own_command(sys.argv)[:400]}))
             yield
         finally:
@@ -131,16 +131,16 @@ class DeviceLock:
                 self._holder.unlink()
             self._lock.release()
 
-    def _wait_for(self, lock: BaseFileLock, begun: float, untold: list[tuple[float, Callable[[str], None]]]) -> None:
-        """Acquire one of the two locks of a wait that began at `begun`. `untold`: what to call then, and when."""
-        while untold and untold[0][0] < self._timeout_seconds:
-            after, tell = untold[0]
+    def _wait_for(self, lock: BaseFileLock, begun: float, pending: list[tuple[float, Callable[[str], None]]]) -> None:
+        """Acquire one of the two locks of a wait that began at `begun`. pending: seconds, and what to call then."""
+        while pending and pending[0][0] < self._timeout_seconds:
+            after, notify = pending[0]
             try:
                 lock.acquire(timeout=max(0.0, begun + after - time.monotonic()))
                 return
             except Timeout:
-                del untold[0]
-                tell(f"waits for {self._who_holds()}, which measures on {self._device}")
+                del pending[0]
+                notify(f"waits for {self._who_holds()}, which measures on {self._device}")
         lock.acquire(timeout=max(0.0, begun + self._timeout_seconds - time.monotonic()))
 
     def _who_holds(self) -> str:
@@ -151,20 +151,20 @@ class DeviceLock:
             return "another process"
 
 
-# What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together, and
-# what is measured in vain meanwhile is part of it.
+# Measurements for a baseline wait longer while others disturb the machine. This is the time for all measurements of a
+# process together, including invalid ones meanwhile.
 QUIET_WAIT_SECONDS = 20.0
 NAP_SECONDS = 1.0
 
-# What a conftest.py or the baseline says of the device's peak; None where it says nothing.
+# The device's peak from a conftest.py or the baseline; None where it is not given.
 HookedPeak = Callable[[DeviceIdentity], Peak | None]
 
 
 class Measurer:
-    """Measure as a task says; hold what outlives one test, and open the device when first asked.
+    """Measure as a task specifies; hold the state that outlives one test, and open the device at its first use.
 
-    hooked_peak: tells a peak that goes before the device's own. notes_inputs: whether what is counted notes what
-    decides its counts beside its code. turns_of: set where another process alternates with this one.
+    hooked_peak: returns a peak with precedence over the device's own. notes_inputs: whether a counted measurement
+    records the inputs that determine its counts. turns_of: set where another process alternates with this one.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Measurer:
 
     @cached_property
     def device(self) -> Device:
-        """Return the device. Raises DeviceUnavailable, UsageError, at every use, where the asked-for cannot be had."""
+        """Return the device. Raises DeviceUnavailable or UsageError, at every use, where it is not available."""
         device = open_device(self.task.device or self.settings.device)
         device.bound(self.settings.traffic_timeout)
         device.time_by(self.settings.timer)
@@ -198,13 +198,13 @@ class Measurer:
 
     @property
     def identifies_code(self) -> bool:
-        """Return whether measurements say which code ran."""
+        """Return whether measurements identify the code that ran."""
         return self.task.identifies_code and not self.settings.disable
 
     @cached_property
     def peak(self) -> Peak | None:
         """Return the parent's or the user's peak before the device's own."""
-        if self.task.peak is not None:  # it may stand in a baseline, which a child does not read
+        if self.task.peak is not None:  # it may come from a baseline, which a child does not read
             return self.task.peak
         if self.settings.peak is not None:
             return Peak(self.settings.peak * 1e9, "bandwidth_peak in the ini file")
@@ -216,13 +216,13 @@ class Measurer:
         return DeviceLock(self.device.identity, self.settings.lock_timeout, held_by_parent=held_by_parent)
 
     def prepare(self) -> None:
-        """Open the device and ask for its peak now, so that what is wrong is said before any test runs."""
+        """Open the device and read its peak now, so that errors are reported before any test runs."""
         with gc_disabled():  # the device's libraries are large, and stay
             _ = self.device.identity
         _ = self.peak
 
     def locked(self, progress: Progress) -> AbstractContextManager[None]:
-        """Keep others from measuring on the device meanwhile; with `disable` nobody has to wait."""
+        """Keep other processes from measuring on the device meanwhile; with `disable` there is no lock."""
         return nullcontext() if self.settings.disable else self._lock.held(progress.show, progress.note)
 
     def measure(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
@@ -237,21 +237,21 @@ class Measurer:
             return self.task.measure(self.device, workload, lambda one: self._measure_valid(one, marker, progress))
 
     def run_once(self, workload: Workload, progress: Progress) -> Measurement:
-        """Run the workload once, for what it computes; what is counted not at all where only its code is asked for."""
+        """Run the workload once, for its results. If only its code is wanted, a counted workload does not run."""
         task, device, value, resources = self.task, self.device, None, None
         with self._alone(), self.locked(progress):
             inputs = device.inputs_of(workload) if task.tells_code else None
             if inputs is None:
                 value = task.run(device, workload)
                 if task.tells_code and workload.launch is not None:
-                    resources = device.resources(workload.launch)  # old code is launched as its entry says
+                    resources = device.resources(workload.launch)  # old code is launched with its entry's shape
         method = "disabled" if self.settings.disable else UNMEASURED
         what = (workload.label, workload.traffic, device.identity, method, Rounds(), self.peak)
         detail = {} if inputs is None else {INPUTS: inputs}
         return Measurement(*what, resources=resources, detail=detail, value=value)
 
     def inputs_of(self, given: Iterable[object], workload: Workload, progress: Progress) -> Inputs:
-        """Tell what the arrays of whole numbers hold that a workload reads, before it runs, after its set-up."""
+        """Return a hash of the integer arrays that a workload reads, after its set-up and before it runs."""
         arrays = whole_arrays(given, workload) if self.identifies_code else []
         if not arrays:
             return Inputs()
@@ -269,9 +269,9 @@ class Measurer:
             return self.device.run(workload)
 
     def held_to_kernel(self, measurement: Measurement, workload: Workload, progress: Progress) -> Measurement:
-        """Add the distinct bytes of a launch on a GPU of known PTX, counted as its arrays are now, if they can be.
+        """Add the distinct bytes of a GPU launch with known PTX, counted on its current arrays, where that is possible.
 
-        It is invalid where it took less time than they need. A child leaves the count to its parent.
+        The measurement is invalid where it took less time than they need. A child leaves the count to its parent.
         """
         launch, ptx = workload.launch, measurement.ptx
         timed = measurement.device.on_gpu and measurement.samples and measurement.invalid is None
@@ -288,12 +288,12 @@ class Measurer:
                 self.device.run(workload)
         if found is None:
             return measurement
-        told = replace(measurement, counted=Traffic(found["read"], found["written"]))
-        return replace(told, invalid=faster_than_light(told))
+        counted = replace(measurement, counted=Traffic(found["read"], found["written"]))
+        return replace(counted, invalid=faster_than_light(counted))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Refuse to measure inside another measurement, or on a lost device; notice where the device gets lost."""
+        """Refuse to measure inside another measurement, or on a lost device; notice when the device gets lost."""
         if self._lost is not None:
             raise DeviceLost(f"not measured: {self._lost}")
         if self._measuring:
@@ -311,7 +311,7 @@ class Measurer:
 
     def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
         settings = self.settings
-        # What others are compared with: then no kernel may have waited.
+        # Other measurements are compared with an exact one: then no kernel may have waited.
         exact = self.task.for_parent or settings.writes_baseline
         earlier: list[str] = []
         inputs = self.device.inputs_of(workload) if self._notes_inputs else None
@@ -326,9 +326,9 @@ class Measurer:
                 turns=None if self.turns_of is None else self.turns_of(workload.label),
             )
             measured = self.device.measure(workload, budget, progress.show)
-            told = replace(measured, software=loaded_versions())
-            told = told if inputs is None else told.with_detail(INPUTS, inputs)
-            measurement = validated(told, self.peak, settings.busy_processors)
+            noted = replace(measured, software=loaded_versions())
+            noted = noted if inputs is None else noted.with_detail(INPUTS, inputs)
+            measurement = validated(noted, self.peak, settings.busy_processors)
             why = measurement.invalid
             if waits_since is not None:
                 waited_seconds = time.monotonic() - waits_since
@@ -340,7 +340,7 @@ class Measurer:
             progress.show(f"invalid, taken again: {why.text}")
             waits_since = None
             if waits:
-                if self._quiet_wait_seconds == QUIET_WAIT_SECONDS:  # it is said once a process
+                if self._quiet_wait_seconds == QUIET_WAIT_SECONDS:  # once per process
                     progress.note(f"waits up to {QUIET_WAIT_SECONDS:.0f} s for a quiet moment: {why.text}")
                 progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why.text}")
                 waits_since = time.monotonic()
@@ -358,7 +358,7 @@ def loaded_versions() -> dict[str, str]:
     for name in _LIBRARIES:
         if (module := sys.modules.get(name)) is None:
             continue
-        version = getattr(module, "__version__", None) or installed_version(name)  # tinygrad does not tell it itself
+        version = getattr(module, "__version__", None) or installed_version(name)  # tinygrad has no attribute
         if isinstance(version, str):
             found[name] = version
     return {name: version[:LONGEST_VERSION] for name, version in found.items() if version}
@@ -366,13 +366,13 @@ def loaded_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Hold a hash of what those arrays hold, None where there are none; or why that is unknown."""
+    """Hold a hash of the integer arrays' content, None without such arrays; or why it is unknown."""
 
     digest: str | None = None
     unknown: str | None = None
 
     def of(self, code: MeasuredCode) -> MeasuredCode:
-        """Return the code with its inputs; without its launch where they are unknown, so that it is no code's same."""
+        """Return the code with its inputs; without its launch where they are unknown, so that it equals no other."""
         if self.unknown is None:
             return replace(code, identity=replace(code.identity, inputs=self.digest))
         if code.identity == CodeIdentity():
@@ -382,7 +382,7 @@ class Inputs:
 
 
 def whole_arrays(given: Iterable[object], workload: Workload) -> list[Any]:
-    """Return the arrays of whole numbers among what the work is given and reads, but for those it only writes."""
+    """Return the integer arrays among the work's arguments and reads, except those that it only writes."""
     among = (array for one in (*given, *workload.reads) for _, array in arrays_in(one, "", passing_over=True))
     found: dict[object, Any] = {}
     for array in among:
@@ -394,7 +394,7 @@ def whole_arrays(given: Iterable[object], workload: Workload) -> list[Any]:
     kept = []
     for place, array in found.items():
         if isinstance(place, Extent) and place in writes:
-            # It only writes what shares no memory with anything that it reads.
+            # The work only writes an array that shares no memory with its reads.
             start, end = span_of(place)
             spans = [span_of(other) for other in reads if other.space == place.space]
             if not any(start < other_end and other_start < end for other_start, other_end in spans):
@@ -404,7 +404,7 @@ def whole_arrays(given: Iterable[object], workload: Workload) -> list[Any]:
 
 
 def _extent(array: Any) -> Extent | None:
-    """Return where an array lies; None where it does not tell."""
+    """Return an array's place in memory; None where it is unknown."""
     framework = framework_of(array)
     try:
         return None if framework is None else framework.extent(array, "")

@@ -1,4 +1,4 @@
-"""Show what a long measurement is doing: one line on a terminal, in a log only what should last."""
+"""Show the progress of a long measurement: in one line on a terminal; a log gets only lines that should last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_line(config: pytest.Config, text: str) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
         reporter.ensure_newline()
-        # That knows of no text after `-q`.
+        # With `-q` it does not notice text on the line.
         if (writer := config.get_terminal_writer()).width_of_current_line:
             writer.line()
         reporter.write_line(printable(text))
@@ -32,13 +32,13 @@ def write_line(config: pytest.Config, text: str) -> None:
 
 
 def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
-    """Let what is printed meanwhile reach the terminal behind pytest's output capture."""
+    """Let output reach the terminal in spite of pytest's output capture."""
     capture: Any = config.pluginmanager.get_plugin("capturemanager")
     return nullcontext() if capture is None else capture.global_and_fixture_disabled()
 
 
 def watched_terminal(config: pytest.Config) -> Callable[[str], None] | None:
-    """Return what writes to the terminal that a person watches; None in CI, in a file, a pipe or xdist's worker."""
+    """Return a function that writes to a terminal with a user; None in CI, for a file or pipe, or an xdist worker."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput") or not reporter.isatty or os.environ.get("CI"):
         return None
@@ -53,7 +53,7 @@ def watched_terminal(config: pytest.Config) -> Callable[[str], None] | None:
 
 
 class ProgressLine:
-    """Write to the terminal behind pytest's output capture, over itself."""
+    """Write one line to the terminal in spite of pytest's output capture; each text replaces the last one."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -64,9 +64,9 @@ class ProgressLine:
     def show(self, test: str, text: str) -> None:
         """Show what `test` is doing, where a person watches."""
         if self._write is not None:
-            # A long name gives way, down to a third of the line, then the text's end does.
-            name, said, width = printable(test), printable(text), self._width - 1
-            line = f"{shortened(name, max(width // 3, width - width_of(said) - 2))}: {said}"
+            # A long name is shortened first, down to a third of the line, then the text's end is cut.
+            name, message, width = printable(test), printable(text), self._width - 1
+            line = f"{shortened(name, max(width // 3, width - width_of(message) - 2))}: {message}"
             self._write(f"{_START_OF_LINE}{line if width_of(line) <= width else f'{start_of(line, width - 1)}…'}")
             self._showing = True
 
@@ -77,7 +77,7 @@ class ProgressLine:
                 write_line(self._config, text)
 
     def clear(self) -> None:
-        """Take the line away, if there is one."""
+        """Remove the line, if there is one."""
         if self._write is not None and self._showing:
             self._write(_START_OF_LINE)
             self._showing = False
@@ -102,7 +102,7 @@ class Progress:
 
 
 class ConsoleProgress:
-    """Write how far a command is to standard error; in a log nothing that moves. of: how many the bar is of."""
+    """Write a command's progress to standard error; a log gets no moving lines. of: the bar's full count."""
 
     def __init__(self, of: int = 1, command: str = "selftest") -> None:
         self._of = of
@@ -118,13 +118,13 @@ class ConsoleProgress:
         self.show(f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {done}/{self._of}{text}")
 
     def show(self, text: str) -> None:
-        """Show on a terminal what is going on."""
+        """Show a state on a terminal, which the next one replaces."""
         if self._watched:
             width = shutil.get_terminal_size().columns - 1
             self._write(f"{_START_OF_LINE}{shortened(printable(text), width)}")
 
     def log(self, text: str) -> None:
-        """Keep in a log what a terminal shows by `show`."""
+        """Write to a log a text that a terminal shows by `show`."""
         if not self._watched:
             self.note(text)
 
@@ -134,7 +134,7 @@ class ConsoleProgress:
         self._write(f"pytest-bandwidth {self._command}: {printable(text)}\n")
 
     def clear(self) -> None:
-        """Take away the line that is shown."""
+        """Remove the line that is shown."""
         if self._watched:
             self._write(_START_OF_LINE)
 

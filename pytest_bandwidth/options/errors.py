@@ -1,4 +1,4 @@
-"""Tell what a user's own code raises from what the device raises."""
+"""Distinguish exceptions of the user's own code from the device's errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import pytest
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 
-# Of a list or mapping that a callable returned, so many items.
+# So many items of a list or mapping that a callable returned are checked.
 MOST_LOOKED_AT = 1000
-# The last lines hold what the compiler points at.
+# The compiler marks the place in the last lines.
 MOST_LINES_OF_COMPILER = 10
 
 
-# What Triton says of what a user meets first.
+# Triton's messages at usual first mistakes, with the remedy.
 _HINTS = {
     "0 active drivers": "Triton finds no GPU: --bandwidth-device=traffic counts its kernels without one",
     "failed to specialize argument of type": "Triton takes arrays of bandwidth.random and bandwidth.empty "
@@ -34,7 +34,7 @@ _HINTS = {
 
 
 class WorkloadFailed(BandwidthError):
-    """Raised where the measured callable raised; the original exception is the cause, ``what`` names which."""
+    """Raised where a measured callable raised; the original exception is the cause, ``what`` names the callable."""
 
     def __init__(self, what: str, error: BaseException) -> None:
         text = _of_compiler(error) or " ".join(str(error).split())[:400]
@@ -44,7 +44,7 @@ class WorkloadFailed(BandwidthError):
 
 
 def _of_compiler(error: Any) -> str:
-    """Return what Triton's compiler says, its lines with the caret below a first one; "" for any other error."""
+    """Return the message of Triton's compiler, with its lines that hold the caret; "" for any other error."""
     if not hasattr(error, "src") or not hasattr(error, "error_message"):
         return ""
     frames = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -76,7 +76,7 @@ def called_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
 
 @contextmanager
 def named_failures(name: str) -> Iterator[None]:
-    """Turn what code of others raises into UserHookFailed, but for errors of the plugin's own. name: of that code."""
+    """Turn exceptions of users' code into UserHookFailed, except the plugin's own errors. name: the code's."""
     try:
         yield
     except BandwidthError:
@@ -109,7 +109,7 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
             value = call()
         except (BandwidthError, pytest.exit.Exception):  # of pytest's outcomes only that one is an Exception
             raise
-        except (Exception, SystemExit) as error:  # whatever a user's callable may raise
+        except (Exception, SystemExit) as error:  # all that a user's callable may raise
             raise WorkloadFailed(what, error) from error
         if first:  # once: it is inside the timed interval of a host
             first = False
@@ -120,10 +120,10 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
 
 
 def _refuse_unrun(what: str, value: object) -> None:
-    """Refuse a callable that made its work and did not do it (UsageError); lists and mappings are looked into."""
+    """Raise UsageError where a callable returned unfinished work, also as an item of a list or mapping."""
     held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     for one in (value, *islice(held, MOST_LOOKED_AT)):
-        # A thread, or anyone's future or task.
+        # A thread, or any library's future or task.
         is_future = isinstance(one, Future) or type(one).__name__.endswith(("Future", "Task"))
         done = getattr(one, "done", None) if is_future else None
         if one.is_alive() if isinstance(one, Thread) else callable(done) and not done():

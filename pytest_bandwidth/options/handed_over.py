@@ -1,8 +1,8 @@
-"""Take what the process that started this one handed over, once, and check that an ancestor of this one wrote it.
+"""Take the data that the starting process handed over, once, and check that an ancestor of this process wrote it.
 
-An environment variable names a file. Whoever inherits the variable by accident must not act on it: the variable and the
-file go when they are read, and the file says which process wrote it. `hand_over` takes the standard library alone: Ray
-carries it to nodes by value.
+An environment variable names a file. A process that inherits the variable by accident must not act on it. So both are
+removed when they are read, and the file names its writer. `hand_over` uses the standard library alone: Ray carries it
+to nodes by value.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _WRITER = "from"
 
 
 def hand_over(file: Path, content: Mapping[str, Any]) -> None:
-    """Write what a process that this one starts shall take: plain data, by the name of what reads it there."""
+    """Write plain data, by the name of its reader, for a process that this one starts."""
     pid = os.getpid()
     file.write_text(json.dumps({**content, _WRITER: [pid, _start_of(pid)]}), encoding="utf-8")
 
 
 def taken(environment: MutableMapping[str, str] = os.environ) -> dict[str, Any] | None:
-    """Return what the variable's file says, and remove both; None where the variable is not set.
+    """Return the content of the variable's file, and remove both; None where the variable is not set.
 
     Raises ValueError, one line, where no ancestor of this process wrote the file.
     """
@@ -52,7 +52,7 @@ def taken(environment: MutableMapping[str, str] = os.environ) -> dict[str, Any] 
 
 
 def unexpected(name: str) -> ValueError:
-    """Return the error for a variable that no process of the plugin's own set for this one."""
+    """Return the error for a variable that no process of the plugin set for this one."""
     return ValueError(
         f"found {name} in the environment, expected it only in processes that pytest-bandwidth starts: unset it"
     )
@@ -65,7 +65,7 @@ def _start_of(pid: int) -> str | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return a process's fields from its state on (man 5 proc_pid_stat); none if the system does not say."""
+    """Return a process's fields from its state on (man 5 proc_pid_stat); empty where they cannot be read."""
     try:
         # The name may hold any character, and ends at the last parenthesis.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()

@@ -1,6 +1,6 @@
 """Declare options and marker to pytest; find the options that were given, and read their values.
 
-Loaded in every pytest run, so it imports nothing of weight.
+Loaded in every pytest run, so it imports no heavy module.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pytest_bandwidth.registry import hooks
 if TYPE_CHECKING:
     from pytest_bandwidth.judging.limits import MarkerOptions
 
-# Of a command line so much is kept.
+# So many characters of a command line are kept.
 LONGEST_COMMAND = 1000
-# Options of pytest after which no test's body runs.
+# Options of pytest with which no test's body runs.
 RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 
 
@@ -40,7 +40,7 @@ def add_options(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> N
 
 
 def add_marker(config: pytest.Config) -> None:
-    """Declare the marker: in full where `pytest --markers` asks, else by name, as every run of pytest needs it."""
+    """Declare the marker: in full for `pytest --markers`, else only by name, which every run of pytest needs."""
     line = marker_help() if config.getoption("markers", default=False) else "bandwidth(...): see pytest --markers"
     config.addinivalue_line("markers", line)
 
@@ -65,7 +65,7 @@ def owners(hook: Any) -> tuple[type, ...]:
 
 
 def usage_error(error: Exception | str) -> pytest.UsageError:
-    """Return the error that ends a run: a line for each of its problems, which may quote files of others."""
+    """Return the error that ends a run: one line per problem; the lines may quote files that others wrote."""
     from pytest_bandwidth.domain.errors import UsageError  # kept out of start-up
     from pytest_bandwidth.reports.text_safe import printable
     from pytest_bandwidth.reports.wording import with_help
@@ -75,9 +75,9 @@ def usage_error(error: Exception | str) -> pytest.UsageError:
 
 
 def refuse_unknown(config: pytest.Config) -> None:
-    """Raise pytest.UsageError, one line, for a name of the ini file that looks like the plugin's and is nobody's.
+    """Raise pytest.UsageError, one line, for an unknown name of the ini file that looks like the plugin's.
 
-    pytest itself only warns, and what the name was to set would silently stay at its default.
+    pytest itself only warns, and the intended option would silently keep its default.
     """
     # pytest lists its ini file's unknown names nowhere else without a warning.
     unknown: Iterable[str] = getattr(config, "_get_unknown_ini_keys", set)()
@@ -101,11 +101,11 @@ def refuse_unknown(config: pytest.Config) -> None:
 
 
 def given(config: pytest.Config, read: Namespace | None = None) -> dict[str, Given]:
-    """Return the options that were given, command line before ini, as `pytest_bandwidth_given` leaves them.
+    """Return the options that were given, command line before ini, after changes by `pytest_bandwidth_given`.
 
-    read: the command line, where pytest has read it and not yet taken it over.
-    A process that the plugin started writes none of the files that its options name. Raises pytest.UsageError for what
-    the hook leaves and is no option.
+    read: the parsed command line, before pytest stores it in `config.option`.
+    A process that the plugin started writes none of the files that its options name. Raises pytest.UsageError for an
+    entry of the hook that is no option.
     """
     found: dict[str, Given] = {}
     known = declared(config.hook)
@@ -136,7 +136,7 @@ def places_of(config: pytest.Config) -> dict[str, str]:
 
 
 def own_command(argv: Sequence[str]) -> str:
-    """Keep of a command line the program and this plugin's own options: others may hold secrets, as addresses may.
+    """Return a command line's program and this plugin's own options: others may hold secrets, as addresses may.
 
     >>> own_command(["/bin/pytest", "--token=x", "--bandwidth-device", "cpu", "tests"])
     'pytest … --bandwidth-device cpu …'
@@ -167,9 +167,9 @@ _TAKEN: pytest.StashKey[dict[str, Any] | None] = pytest.StashKey()
 
 
 def take(config: pytest.Config) -> bool:
-    """Take what was handed to this run, when first called; return whether it was something.
+    """Take the data that was handed to this run, at the first call; return whether there was any.
 
-    Raises ValueError, one line, for a variable that no process of the plugin's own set for this one.
+    Raises ValueError, one line, for a variable that no process of the plugin set for this one.
     """
     if _TAKEN in config.stash:
         return False
@@ -191,7 +191,7 @@ def is_own_process(config: pytest.Config) -> bool:
 
 
 def handed(config: pytest.Config, name: str) -> dict[str, Any] | None:
-    """Return what was handed to this run by that name; None where nothing was."""
+    """Return the data that was handed to this run under a name; None without such data."""
     found: dict[str, Any] | None = (config.stash.get(_TAKEN, None) or {}).get(name)
     return found
 
@@ -211,7 +211,7 @@ def settings_of(config: pytest.Config) -> Settings:
 def options_of(config: pytest.Config, owner: type[Owner]) -> Owner:
     """Return the values of the options that a dataclass declares: command line before ini before default.
 
-    All options are read when one is first asked for. Raises pytest.UsageError, one line.
+    The first call reads all options. Raises pytest.UsageError, one line.
     """
     found: Owner = _read(config)[owner]
     return found
@@ -235,7 +235,7 @@ def _read(config: pytest.Config) -> dict[type, Any]:
                 raise usage_error(f"{one.place}: {error}") from None
             except UsageError as error:  # of a hook that brings devices
                 raise usage_error(error) from None
-            # In the ini file it is relative to that file, as pytest's own are; else to the current folder.
+            # A path in the ini file is relative to that file, as pytest's own; any other to the current folder.
             if isinstance(value, Path) and config.inipath is not None and not one.place.startswith("-"):
                 value = config.inipath.parent / value
             values[name] = value
@@ -249,7 +249,7 @@ def _read(config: pytest.Config) -> dict[type, Any]:
 
 
 def nothing_is_judged(config: pytest.Config) -> str | None:
-    """Say that the ini file's strict fails nothing in this run, where the command line leaves bandwidth tests out."""
+    """Return the message that strict has no effect, where bandwidth tests are disabled or skipped; else None."""
     settings = settings_of(config)
     if not settings.strict or not (settings.disable or settings.skip):
         return None
@@ -297,7 +297,7 @@ def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:
     from pytest_bandwidth.domain.errors import UsageError
     from pytest_bandwidth.judging.limits import MarkerOptions
 
-    # Which devices there are is not for judging to know.
+    # The part that judges does not import the devices.
     parsers = {one.name: one.metadata["parse"] for one in fields(MarkerOptions)} | {"device": checked_name}
     found: dict[str, Any] = {}
     for mark in marks:

@@ -1,6 +1,6 @@
-"""Declare the run's options, each once: what it is for, how its value is read, and what it is where nobody gives it.
+"""Declare each of the run's options once: its purpose, the parser of its value, and its default.
 
-Loaded in every pytest run, so it imports nothing of weight.
+Loaded in every pytest run, so it imports no heavy module.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ANCHOR = "anchor"
 
 
 class Given:
-    """Hold the value of an option as it was given, and where: ``--bandwidth-json``, or the ini file.
+    """Hold the value of an option as it was given, and its place: ``--bandwidth-json``, or the ini file.
 
-    A relative path starts at the folder where pytest was started, where the place begins with a dash; else at that of
-    the ini file.
+    If the place begins with a dash, a relative path starts at the folder where pytest was started; otherwise at the ini
+    file's folder.
     """
 
     def __init__(self, value: object, place: str) -> None:
@@ -40,8 +40,8 @@ class Given:
 class Option:
     """Describe an option.
 
-    placeholder: of its value in the help; None for a switch. ini_only: settled for a machine or a repository, not for a
-    run. writes: whether it names a file that the run writes, which a process that the plugin starts leaves alone.
+    placeholder: its value's name in the help; None for a switch. ini_only: for a machine or a repository, not for one
+    run. writes: whether it names a file that the run writes; processes that the plugin starts do not write it.
     """
 
     def __init__(self, placeholder: str | None, meaning: str, parse: Parser, ini_only: bool, writes: bool) -> None:
@@ -69,7 +69,7 @@ def switch(meaning: str, *, ini_only: bool = False) -> Any:
 
 @dataclass_transform(frozen_default=True)
 class Options:
-    """Become a frozen dataclass when first made: every run of pytest declares options, and few read them."""
+    """Become a frozen dataclass at the first instance: every run of pytest declares options, and few read them."""
 
     if TYPE_CHECKING:
         __dataclass_fields__: ClassVar[dict[str, Field[Any]]]

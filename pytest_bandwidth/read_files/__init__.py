@@ -1,1 +1,1 @@
-"""Note the files that a process reads, and list those that each test depends on: code that nothing finer identifies."""
+"""Note the files that a process reads, and list those of each test: they identify code that has no finer identity."""

@@ -1,4 +1,4 @@
-"""Identify a test by the files that its process read: its module, what that imports, and what was opened for it."""
+"""Identify a test by the files that its process read: its module, that module's imports, and files opened for it."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ _PIECE_BYTES = 2**20
 _MOST_ITEMS = 1000
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _SUITE = os.path.join(_PACKAGE, "suite", "")
-# Folders that hold what was made or installed, and no user's code.
+# Folders of generated or installed files, without the user's code.
 _LEFT_OUT = frozenset(
     {"__pycache__", ".git", ".hg", ".svn", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox"}
     | {"node_modules", "site-packages", "dist-packages"}
 )
 _SOURCES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".c", ".cc", ".cpp", ".hip", ".cl", ".metal")
 _LIBRARIES = (".so", ".dylib", ".pyd", ".dll")
-# They name folders in which compilers keep what they made, of code that is known otherwise. Inductor sets its own.
+# They name folders of compilers' caches, whose code is identified by other means. Inductor sets its own.
 _CACHES = ("CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 # Variables that differ between folders and processes of the same run.
 _OWN_VARIABLES = ("PWD", "OLDPWD", "TMPDIR", *_CACHES)
 
 
 class FilesUnknown(Exception):
-    """Raised where files cannot tell what a test runs; the text says why."""
+    """Raised where files cannot identify a test's code; the text gives the reason."""
 
 
 @dataclass(slots=True)
 class ReadFiles:
-    """List the files of tests. patterns: of the names of test modules, as pytest collects them."""
+    """List the files of tests. patterns: pytest's patterns for the names of test modules."""
 
     opened: OpenedFiles
     patterns: Sequence[str]
-    # The files that a module's text names, for as long as neither it nor the number of loaded modules changes.
+    # The files that a module's text names, valid until it or the number of loaded modules changes.
     _edges: dict[str, tuple[Signature | None, int, list[str]]] = field(default_factory=dict)
     _relevant: dict[str, bool] = field(default_factory=dict)
     _hashes: dict[str, tuple[Signature, str]] = field(default_factory=dict)
@@ -104,10 +104,10 @@ class ReadFiles:
         return FileList({key: found for key, found in hashes.items() if found}, versions)
 
     def _reached(self, starts: Iterable[str], loaded: _Loaded) -> tuple[set[str], bool]:
-        """Return the files of modules that are imported, one by another, and whether any may import others."""
+        """Return `starts` and the files of all modules that they import, and whether any may import others."""
         found: set[str] = set()
         attributes: set[str] = set()
-        # Modules that somebody imported out of a package: their names are the package's attributes since.
+        # Imported modules of packages: the import made their names attributes of the package.
         inside: dict[str, set[str]] = {}
         waiting = {file for file in starts if self._is_users(file)}
         dynamic = False
@@ -195,7 +195,7 @@ class ReadFiles:
             inside = os.path.relpath(file, self.root).split(os.sep) if self._is_below(file) else ()
             named = [self.opened.normal(folder) for name in _CACHES if (folder := os.environ.get(name))]
             caches = [os.path.join(folder, "") for folder in named]
-            # A folder of a compiler's that holds the root folder as well is none.
+            # A compiler's folder that holds the root folder as well is no cache.
             caches = [folder for folder in caches if not os.path.join(self.root, "").startswith(folder)]
             left_out = (*_installed(), *caches)
             known = self._relevant[file] = _LEFT_OUT.isdisjoint(inside) and not file.startswith(left_out)
@@ -221,7 +221,7 @@ class ReadFiles:
         return [file for file in self._tree if file.endswith(code) and self._is_relevant(file)]
 
     def _included(self, files: set[str]) -> set[str]:
-        """Return the files below the root that sources include: every one whose path ends like that."""
+        """Return the files below the root that sources include: all whose path ends with an included name."""
         found: set[str] = set()
         waiting = [file for file in files if file.endswith(_SOURCES)]
         while waiting:
@@ -248,7 +248,7 @@ class ReadFiles:
         return {file for file in below - of_others if self._is_relevant(file)}
 
     def _hash(self, file: str) -> str | None:
-        """Return a hash of a file's contents; None where there is none, or for a folder. Raises FilesUnknown."""
+        """Return a hash of a file's contents; None for a missing file or a folder. Raises FilesUnknown."""
         first, now = self.opened.first_seen.get(file), signature_of(file)
         if now is None and first is None:
             return None
@@ -291,7 +291,7 @@ class _Loaded:
             if not isinstance(file, str) or is_installed(file) or file.startswith(_installed()):
                 continue
             path = opened.normal(file)
-            # How Python was started; multiprocessing calls it __mp_main__ in processes that it spawns.
+            # The module that Python was started with; in multiprocessing's spawned processes it is __mp_main__.
             if name not in ("__main__", "__mp_main__") and is_users(path):
                 self.files[name] = path
                 self.names.setdefault(path, []).append(name)
@@ -301,7 +301,7 @@ class _Loaded:
             self._inside.setdefault(name.rpartition(".")[0], []).append(name)
 
     def used_by(self, file: str) -> list[str]:
-        """Return the files of modules that a module's names stand for something of, whoever put it there."""
+        """Return the files of modules that are in a module's namespace, or that define its objects."""
         found: set[str] = set()
         for own in self.names.get(file, ()):
             there = _names_in(sys.modules[own])
@@ -322,7 +322,7 @@ class _Loaded:
 
 
 def _names_in(module: ModuleType) -> dict[str, Any]:
-    """Return a module's names without asking the module: one that is loaded at its first use stays as it is."""
+    """Return a module's namespace without attribute access, which would load a lazy module."""
     return cast(dict[str, Any], object.__getattribute__(module, "__dict__"))
 
 
@@ -330,7 +330,7 @@ def _file_of(module: object) -> object:
     """Return a loaded module's file."""
     if isinstance(module, ModuleType):
         return _names_in(module).get("__file__")
-    return getattr(module, "__file__", None)  # what somebody put in a module's place
+    return getattr(module, "__file__", None)  # an object that replaced the module
 
 
 def _modules_of(values: Iterable[Any], depth: int = 2) -> Iterator[str]:
@@ -363,7 +363,7 @@ def _modules_at(path: str) -> Iterator[str]:
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Return the folders of Python and of what is installed."""
+    """Return the folders of Python and of installed packages."""
     paths = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     return tuple({os.path.join(path, "") for path in paths if path})
 
@@ -381,7 +381,7 @@ def _is_own(file: str) -> bool:
 def _installed_versions() -> Mapping[str, str]:
     """Return the versions of Python and of all installed distributions, by name.
 
-    What was installed from a folder or an address is known by its files' hashes as well: its version may stay.
+    A distribution from a folder or an address also gets a hash of its files' hashes: its version may stay.
     """
     found = {"python": f"{platform.python_implementation()} {platform.python_version()}"}
     for folder in dict.fromkeys(sys.path):
@@ -396,7 +396,7 @@ def _installed_versions() -> Mapping[str, str]:
                 with open(os.path.join(path, "direct_url.json"), encoding="utf-8") as stream:
                     origin = json.load(stream)
                 if origin.get("dir_info", {}).get("editable"):
-                    continue  # a checkout that is on the path: its files tell it
+                    continue  # a checkout that is on the path: its files identify it
                 with open(os.path.join(path, "RECORD"), encoding="utf-8") as stream:
                     lines = [line for line in stream if ".dist-info/" not in line and "__pycache__" not in line]
                 version = f"{version} {digest(*sorted(lines))[:8]}"
@@ -405,7 +405,7 @@ def _installed_versions() -> Mapping[str, str]:
 
 
 class Attributing:
-    """Tell when a test begins, and when a fixture is set up: pytest's hooks."""
+    """Notify `OpenedFiles` when a test begins and when a fixture is set up, by pytest's hooks."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -422,7 +422,7 @@ class Attributing:
 
 
 def files_of_test(read: ReadFiles | None, request: pytest.FixtureRequest) -> FileList | None:
-    """Return what a test depends on; None where nothing noted its files. Raises FilesUnknown."""
+    """Return the files that a test depends on; None where files were not noted. Raises FilesUnknown."""
     if read is None:
         return None
     test_file, plugins = str(request.node.path), []
@@ -431,7 +431,7 @@ def files_of_test(read: ReadFiles | None, request: pytest.FixtureRequest) -> Fil
         if not isinstance(file, str):
             continue
         folder, name = os.path.split(os.path.abspath(file))
-        # Of the conftest.py files those that are above the test.
+        # Only those conftest.py files that are in folders above the test.
         if name != "conftest.py" or test_file.startswith(os.path.join(folder, "")):
             plugins.append(file)
     return read.list_of(request.node.nodeid, test_file, request.fixturenames, plugins)
@@ -439,7 +439,7 @@ def files_of_test(read: ReadFiles | None, request: pytest.FixtureRequest) -> Fil
 
 # ---- which of a user's modules a module imports, by its text: whether or not it has been run so far ------------------
 
-# Called by any of these names, a module may import what its text does not say.
+# By functions of these names a module may import modules that its import statements do not name.
 _BY_TEXT = frozenset({"import_module", "__import__", "importorskip"})
 _DYNAMIC = frozenset(
     {"exec_module", "load_module", "load_source", "run_module", "run_path", "spec_from_file_location"}
@@ -452,10 +452,10 @@ FILES_KEPT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """Hold what a module's text imports, and which environment variables it names.
+    """Hold the imports of a module's text, and the environment variables that it names.
 
-    names: of modules, and of what may be a module inside one, as the text has them: with leading dots where they are
-    relative. attributes: whatever it takes from any object. dynamic: whether it may import others.
+    names: of modules, and of possible submodules, as in the text: with leading dots where they are relative.
+    attributes: all that it reads from any object. dynamic: whether it may import others.
     """
 
     names: frozenset[str] = frozenset()
@@ -466,13 +466,13 @@ class Imports:
 
 @lru_cache(FILES_KEPT)
 def imports_of_file(file: str, _state: Signature) -> Imports:
-    """Read a module's file, once in each state: to parse one takes milliseconds, and tests share most of theirs."""
+    """Read a module's file, once in each state: parsing takes milliseconds, and tests share most modules."""
     with open(file, "rb") as stream:
         return imports_of(stream.read(LARGEST_SOURCE_BYTES))
 
 
 def imports_of(source: bytes) -> Imports:
-    """Read a module's text; what cannot be parsed may import anything."""
+    """Read a module's text; a text that cannot be parsed may import any module."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

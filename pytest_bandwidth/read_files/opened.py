@@ -1,6 +1,6 @@
 """Note which files a test's process opens, and for whom: for a test, for a fixture, or for a module.
 
-An audit hook of Python sees them. It is registered before the user's modules load, and does nothing at other events.
+An audit hook of Python notes them. It is registered before the user's modules load, and ignores other events.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Noted:
 
 
 class OpenedFiles:
-    """Keep what is opened below a folder.
+    """Note the files that are opened below a folder.
 
     by_module: for the user's modules that were on the stack while no test ran, and for those being imported.
     first_seen: each file's size, time and inode when it was first opened. written: files that this process writes.
@@ -50,7 +50,7 @@ class OpenedFiles:
         self._roots = tuple(dict.fromkeys(os.path.join(path, "") for path in (root, self.root)))
         self._active: list[Noted] = []
         self._runs_tests = False
-        # Who opened what how, since the test or a fixture's set-up began: a kernel may open a file in every sample.
+        # Path, flags and caller of each open since a test or set-up began: a kernel may open a file in every sample.
         self._again: set[tuple[str | bytes, int, int]] = set()
         self.by_module: dict[str, Noted] = {}
         self.by_fixture: dict[tuple[str, str], Noted] = {}
@@ -67,7 +67,7 @@ class OpenedFiles:
 
     @contextmanager
     def fixture(self, name: str, base: str) -> Iterator[None]:
-        """Note what is opened meanwhile for a fixture, too. base: the part of node ids that it is for."""
+        """Note the files that are opened meanwhile for a fixture, too. base: the start of its node ids."""
         noted = self.by_fixture.setdefault((name, base), Noted())
         self._active.append(noted)
         self._again.clear()
@@ -78,7 +78,7 @@ class OpenedFiles:
             self._again.clear()
 
     def audit(self, event: str, args: tuple[Any, ...]) -> None:
-        """Take an event of Python's; the hook."""
+        """Handle an event of Python's audit hook."""
         if event == "open":
             self._opened(*args)
         elif event == "ctypes.dlopen":
@@ -118,7 +118,7 @@ class OpenedFiles:
             if absolute not in self.first_seen:
                 self.written.add(absolute)
         elif absolute not in self.written:
-            if _CACHE in absolute and absolute.endswith(".pyc"):  # of a compiled module its file
+            if _CACHE in absolute and absolute.endswith(".pyc"):  # a compiled module: its source file
                 folder, _, name = absolute.rpartition(_CACHE)
                 absolute = os.path.join(folder, f"{name.partition(f'.{sys.implementation.cache_tag}')[0]}.py")
             self._see(absolute)
@@ -126,7 +126,7 @@ class OpenedFiles:
                 noted.files.add(absolute)
 
     def _concerned(self) -> list[Noted]:
-        """Return for whom a file is opened: nobody, where the plugin or pytest opens it for themselves."""
+        """Return the notes to which a file belongs; empty where the plugin or pytest opens it for itself."""
         frame = self._opening()
         if frame is None or _is_machinery(frame):
             return []
@@ -157,7 +157,7 @@ class OpenedFiles:
         return file.startswith(self._roots) and not is_installed(file) and not _is_machinery(frame)
 
     def normal(self, path: str) -> str:
-        """Return an absolute path, below the root folder as that is without links."""
+        """Return an absolute path; below the root folder it begins with the root's path without links."""
         absolute = os.path.abspath(path)
         root = next((one for one in self._roots if absolute.startswith(one)), None)
         return absolute if root is None else os.path.join(self.root, absolute[len(root) :])
@@ -174,7 +174,7 @@ class OpenedFiles:
 
 
 def signature_of(path: str) -> Signature | None:
-    """Return a file's size, time, inode and device; None where there is none."""
+    """Return a file's size, time, inode and device; None for a missing file."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -192,7 +192,7 @@ _watching: OpenedFiles | None = None
 
 
 def watch(root: str) -> OpenedFiles:
-    """Register the hook, once a process: Python cannot remove it. Another root folder starts anew."""
+    """Register the hook, once per process, since Python cannot remove it. Each call starts new notes."""
     global _watching
     first = _watching is None
     _watching = OpenedFiles(root)
@@ -202,7 +202,7 @@ def watch(root: str) -> OpenedFiles:
 
 
 def watching() -> OpenedFiles | None:
-    """Return what notes this process's files; None where nothing does."""
+    """Return the notes of this process's files; None where `watch` was not called."""
     return _watching
 
 

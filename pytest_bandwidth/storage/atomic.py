@@ -1,6 +1,6 @@
-"""Write files whole or not at all: a path holds what was there before or what is new, never a part.
+"""Write files whole or not at all: a path holds the old content or the new, never a part.
 
-No output goes over a file which this package did not write, or that has another form's ending.
+No output replaces a file that this package did not write, or that has another form's ending.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
 
-# What file systems that cannot sync a folder, or may not, answer. Anything else is a disk that fails.
+# Errors of file systems that cannot, or must not, sync a folder. Any other error means that the disk fails.
 _NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.EACCES)
-# Where a file says what wrote it.
+# A file names its writer within so many bytes.
 _LOOKED_AT_BYTES = 4096
 
 
 class NotOnDisk(OSError):
-    """Raised where a file has its name, but a power cut may take that away again: the disk failed."""
+    """Raised where a file has its name, but may lose it at a power cut: the disk failed."""
 
 
 def real_path(path: Path) -> Path:
-    """Return the path without symbolic links; one of a loop of links stays, for what opens it to refuse.
+    """Return the path without symbolic links; a path in a loop of links stays, and opening it fails.
 
-    `Path.resolve` raises RuntimeError for such a loop before Python 3.13, which is no OSError.
+    For such a loop `Path.resolve` raises RuntimeError before Python 3.13, and that is no OSError.
     """
     return Path(os.path.realpath(path))
 
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False, partial_name: str | None = None) -> Iterator[Path]:
-    """Give the path of a hidden file beside `path`, not there yet; what is written to it becomes `path` in the end.
+    """Yield the path of a new hidden file in the folder of `path`; the file replaces `path` at the end of the block.
 
-    After an exception the hidden file is gone and `path` as it was.
-    durable: also after a power cut; costs two waits for the disk. partial_name: of the hidden file, for callers that
-    hold a lock: what a killed writer left is then overwritten by the next. Without, each writer's is its own.
-    Raises OSError that names `path`; NotOnDisk with `path` written.
+    After an exception the hidden file is removed, and `path` is unchanged.
+    durable: also after a power cut; costs two waits for the disk. partial_name: the hidden file's name, for callers
+    that hold a lock: the next writer overwrites the file of a killed one. By default each writer has its own name.
+    Raises OSError that names `path`; NotOnDisk where `path` is written, but may be lost.
     """
     partial = path.parent / (partial_name or f".{path.name}.{os.urandom(4).hex()}.partial")
     try:
@@ -74,10 +74,10 @@ def write_whole(
     durable: bool = False,
     partial_name: str | None = None,
 ) -> None:
-    """Write a file in the manner of `replacing`, which says the rest.
+    """Write a file as `replacing` does, which documents the other parameters.
 
-    mode: the file's, less the umask. keep: mode and owner of the file that is replaced stay, and so does a link to it.
-    A pipe or a device is written to; replacing it would leave the machine with a file for a ``/dev/null``.
+    mode: the file's, less the umask. keep: keep the mode and owner of the replaced file, and a link to it.
+    A pipe or a device is opened and written: a replacement would put a regular file in the place of ``/dev/null``.
     """
     if path.exists() and not path.is_file():
         with open(path, "wb") as stream:
@@ -85,7 +85,7 @@ def write_whole(
         return
     target = real_path(path) if keep and path.is_symlink() else path
     with replacing(target, durable=durable, partial_name=partial_name) as partial:
-        # A new file, never one that somebody laid there, nor what a link leads to.
+        # A new file, never an existing one, nor a link's target.
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as stream:
             if keep:
@@ -118,7 +118,7 @@ HTML = FileForm((".html", ".htm"), r'<!doctype html>(?s:.*)<meta name="generator
 
 
 def refuse_foreign(option: str, target: Path, form: FileForm) -> None:
-    """Raise UsageError where the file that an option names is another program's, by its ending or by what it holds.
+    """Raise UsageError where the file that an option names is another program's, by its ending or its content.
 
     A file without an ending, an empty one, a pipe and a device may be written to.
     """

@@ -1,10 +1,10 @@
-"""Find the folders that are this user's own: where copies are kept, where no other user writes, and temporary ones.
+"""Find this user's own folders: for copies, for files that no other user may write, and for temporary files.
 
 A temporary folder has an owner: the process that made it and keeps its `owner.lock` locked. The kernel unlocks it
-however that process ends, and a later process removes the folder. Its name says on which machine it was made, and
-since which start of that machine: PREFIX, machine, boot, and letters that are drawn.
+when that process ends in any way, and a later process removes the folder. Its name consists of a prefix, a hash of the
+machine, a hash of the machine's last start, and random letters.
 
-Knows nothing of the package, so that each of its rooms may use it.
+This module imports no other part of the package, so that each part may use it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ LOCK = "owner.lock"
 _NAME = re.compile(
     r"(?P<making>\.?)(?P<prefix>pytest-bandwidth-[a-z]+-)(?P<machine>\w{8})-(?P<boot>\w{8})-\w+", re.ASCII
 )
-# A folder gets its name once it is locked: what is older than this was never finished.
+# A folder gets its name once it is locked: one that is older than this and has none was never finished.
 _LONGEST_MAKING_SECONDS = 3600.0
 
 
 def cache_folder() -> Path:
-    """Return the folder of what can be made or fetched anew; nothing is made."""
+    """Return the folder for files that can be made or fetched again; do not create it."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "pytest-bandwidth"
 
 
 def what_is_wrong(folder: Path) -> str | None:
-    """Return why a folder, which is made where it is missing, is not this user's alone to write; None where it is."""
+    """Create a folder if it is missing; return why it is not this user's alone to write, or None if it is."""
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -56,7 +56,7 @@ def what_is_wrong(folder: Path) -> str | None:
 
 
 class OwnedFolder:
-    """Hold a new temporary folder, which is this process's until `release`."""
+    """Hold a new temporary folder, which this process owns until `release`."""
 
     def __init__(self, prefix: str) -> None:
         """Make the folder. prefix: of its name."""
@@ -66,11 +66,11 @@ class OwnedFolder:
         self._descriptor: int | None = os.open(making / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         with suppress(OSError):  # a file system without locks: the folder is never swept
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # No other process sees it by this name before it is locked.
+        # Other processes look for this name only: the folder is locked before it has the name.
         making.rename(self.path)
 
     def release(self) -> None:
-        """Give the folder up, in this process alone: one that was forked does not unlock it. Safe to repeat."""
+        """Give up the folder in this process; a forked process does not unlock its parent's. Safe to repeat."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -78,12 +78,12 @@ class OwnedFolder:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder that goes with this context, or, where this process is killed, at a later one's start."""
+    """Make a folder; it is removed when the context ends, or by a later process where this one is killed."""
     made, maker = OwnedFolder(TEMPORARY), os.getpid()
     try:
         yield made.path
     finally:
-        if os.getpid() == maker:  # not in a process that a test forked, and that ends in here
+        if os.getpid() == maker:  # not in a process that a test forked and that ends here
             shutil.rmtree(made.path, ignore_errors=True)
             made.release()
 
@@ -97,11 +97,11 @@ def remove_temporary_folders() -> None:
 
 
 def left_folders(prefix: str) -> list[Path]:
-    """Return the folders of that prefix that processes on this machine made; whether they live is not asked."""
+    """Return the folders of that prefix that processes on this machine made; the processes may still run."""
     found: list[Path] = []
     with suppress(OSError):
         top = Path(tempfile.gettempdir()).resolve()
-        with os.scandir(top) as entries:  # a link among them stays one
+        with os.scandir(top) as entries:  # links are not followed
             for entry in entries:
                 name = _NAME.fullmatch(entry.name)
                 if name is None or name["prefix"] != prefix or name["machine"] != _machine():
@@ -114,16 +114,16 @@ def left_folders(prefix: str) -> list[Path]:
 
 
 def is_of_an_earlier_start(folder: Path) -> bool:
-    """Return whether a folder's name says that this machine has been started anew since it was made."""
+    """Return whether a folder was made before this machine's last start, by its name."""
     found = _NAME.fullmatch(folder.name)
     return found is not None and found["machine"] == _machine() and found["boot"] != _boot()
 
 
 @contextmanager
 def of_dead_owner(folder: Path) -> Iterator[bool]:
-    """Take a folder over whose process is dead; False for one whose process lives, or that is no such folder.
+    """Take over a folder whose process is dead; yield False where the process lives, or for any other folder.
 
-    It has to be this machine's by its name, and this user's alone, with a lock of the user's in it. Creates nothing.
+    The folder's name must be this machine's, and the folder and its lock file this user's alone. Creates no file.
     """
     descriptor, name = None, _NAME.fullmatch(folder.name)
     is_here = name is not None and name["machine"] == _machine()
@@ -150,13 +150,13 @@ def is_this_users(found: os.stat_result) -> bool:
 
 @cache
 def _machine() -> str:
-    """Return what tells machines apart: two may have one host name."""
+    """Return a hash that identifies this machine: two machines may have one host name."""
     return _digest(platform.node() + _text_of("/etc/machine-id"))
 
 
 @cache
 def _boot() -> str:
-    """Return what tells the times apart since this machine started (Linux)."""
+    """Return a hash that identifies this machine's last start (Linux)."""
     return _digest(_text_of("/proc/sys/kernel/random/boot_id"))
 
 

@@ -1,7 +1,7 @@
-"""Read saved runs, here alone: check their JSON document before anything is rendered or compared from it.
+"""Read saved runs: check their JSON document before the plugin renders or compares it. No other module reads them.
 
-The document is what ``--bandwidth-json`` writes; docs/json.md tells its meaning. The classes below declare its forms,
-to which `check_form` holds it.
+``--bandwidth-json`` writes the document, and docs/json.md describes it. The classes below declare its forms, which
+`check_form` checks.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from pytest_bandwidth.domain.verdict import Numbers, Status
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 
 LARGEST_BYTES = 512 * 2**20
-# A value takes up to 120 bytes of memory, however short its text is. A document of ours has one in 24 bytes of text,
-# and 400 in a result.
+# A value takes up to 120 bytes of memory, however short its text is. The plugin's documents have one value in 24 bytes
+# of text, and 400 in a result.
 LEAST_BYTES_A_VALUE = 12
 VALUES_OF_A_SMALL_ONE, MOST_VALUES = 100_000, 20_000_000
 SCHEMA = 1
 MAX_RENDERED_RESULTS = 50_000
-# What no form declares the values of.
+# Fields of a result whose values no form declares.
 _UNTYPED = ("tags", "fresh", "detail")
 
 
 @dataclass(frozen=True, slots=True)
 class RunPeak:
-    """Hold the peak bandwidth of a run's device in GB/s, and who says so."""
+    """Hold the peak bandwidth of a run's device in GB/s, and its source."""
 
     gbps: float
     source: str
@@ -70,7 +70,7 @@ class RunDevice:
         return self.peak.source if self.peak else ""
 
 
-# These are never made, and what `dataclass` would write for them takes longer than all else in this module.
+# These have no instances, and generating their methods would take longer than all else in this module.
 @dataclass(init=False, repr=False, eq=False)
 class DocumentForm:
     """Declare the document itself; its results have the form of an `Outcome` and the nested forms below."""
@@ -145,7 +145,7 @@ def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
     """Return the document and its rows. Raises UsageError, one line with the file's name, for anything else."""
     try:
         with path.open("rb") as stream:
-            # Bounded by what is read: a pipe or a device tells no size.
+            # The limit is for the bytes read: a pipe or a device has no size.
             data = stream.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
@@ -154,10 +154,10 @@ def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
     return checked(parsed(data, str(path)), str(path))
 
 
-@gc_disabled()  # what a run holds stays: of a fleet's, looking through it again and again is a fifth of the time
+@gc_disabled()  # a run's objects stay: repeated scans of a fleet's run would take a fifth of the time
 def parsed(data: bytes, name: str) -> object:
-    """Return what JSON text says. Raises UsageError, one line with the name, where it is none."""
-    # What separates values, and opens those that hold others; of a text's own characters some count as well.
+    """Parse JSON text. Raises UsageError, one line with the name, for any other text."""
+    # Count the characters that separate or open values; some of those inside texts count as well.
     values = sum(map(data.count, (b",", b"[", b"{")))
     most = min(VALUES_OF_A_SMALL_ONE + len(data) // LEAST_BYTES_A_VALUE, MOST_VALUES)
     if values > most:
@@ -184,20 +184,20 @@ def checked(document: object, name: str) -> tuple[dict[str, Any], list[Outcome]]
 
 
 def began(environment: Mapping[str, Any]) -> datetime:
-    """Return when a run began, by its environment. Raises UsageError where that tells no moment."""
+    """Return when a run began, by its environment. Raises UsageError where that holds no valid time."""
     value: Any = environment.get("started_at")
     try:
         return parse_moment(value)
     except (TypeError, ValueError):
-        said = f"environment.started_at is {shown(value)}"
-        raise UsageError(f"{said}, expected a moment like 2026-11-21T04:00:00Z") from None
+        found = f"environment.started_at is {shown(value)}"
+        raise UsageError(f"{found}, expected a moment like 2026-11-21T04:00:00Z") from None
 
 
 def read_document(document: Mapping[str, Any]) -> RunDocument:
-    """Return a document, saved or of this very run, for the renderers.
+    """Convert a document, saved or of the current run, for the renderers.
 
-    A number that is no figure counts as absent: a report with a gap is of more use than none.
-    Raises UsageError: where, what was found, what is expected.
+    A number that is no figure counts as absent: a report with a gap is more useful than no report.
+    Raises UsageError, which names the place, the value that was found and the expected one.
     """
     if not isinstance(document, Mapping):
         raise UsageError(f"the document is {shown(document)}, expected a mapping")
@@ -207,7 +207,7 @@ def read_document(document: Mapping[str, Any]) -> RunDocument:
     plain = document
     try:
         outcomes = tuple(_rows(document))
-    except Unreal:  # hardly ever; to copy without such numbers takes as long as all else
+    except Unreal:  # rare; the copy without such numbers takes as long as all else
         plain = without_unreal(document)
         outcomes = tuple(_rows(plain))
     settings, of_device = plain.get("settings") or {}, plain["device"]
@@ -255,24 +255,24 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"found {name}, which JSON does not have")
 
 
-# ---- plain data from elsewhere held to the types that a dataclass declares, before any figure is computed from it ----
+# ---- checks plain data from elsewhere against a dataclass's types, before any figure is computed from it -------------
 
 DEEPEST = 32
-# No figure is out there, and whatever is computed from up to four figures within stays finite.
+# No figure is outside of this range, and every product or quotient of up to four figures inside stays finite.
 LARGEST, SMALLEST = 1e75, 1e-75
 # Counts travel to other programs, which keep them in 64 bits.
 LARGEST_COUNT = 2**63 - 1
 # Fields that may be below zero: a gain and its interval, a temperature, facts of a device such as a NUMA node of -1.
-# All others count or say how long, how large or how fast it was.
+# All others are counts, durations, sizes or speeds.
 SIGNED = frozenset({"drop", "low", "high", "facts", "temperature_c"})
 
 _TOO_DEEP = f"found values nested deeper than {DEEPEST}, expected fewer levels"
-# Returns where in a value what is wrong, as `.peak.gbps is -1, expected 0 or more`; None where nothing is.
+# Returns the place and the problem in a value, as `.peak.gbps is -1, expected 0 or more`; None for a valid value.
 Check = Callable[[Any], str | None]
 
 
 class Unreal(UsageError):
-    """Raised for a number that is no figure of something real: what has none may be read without it."""
+    """Raised for a number that is no figure of something real; a document may be read without it."""
 
     def __init__(self, number: float) -> None:
         # Python refuses to write out very long whole numbers.
@@ -281,7 +281,7 @@ class Unreal(UsageError):
 
 
 def check_plain(value: object) -> None:
-    """Raise UsageError for nesting, numbers or text that no document of ours holds, wherever they stand."""
+    """Raise UsageError for nesting, numbers or text, at any place, that no document of the plugin holds."""
     for leaf in _leaves(value):
         _check_real(leaf)
         if isinstance(leaf, str) and not leaf.isascii():
@@ -292,13 +292,13 @@ def check_plain(value: object) -> None:
 
 
 def check_figures(value: object) -> None:
-    """Raise Unreal for a number that is no figure, wherever it stands; UsageError for what is nested too deep."""
+    """Raise Unreal for a number, at any place, that is no figure; UsageError for values that are nested too deep."""
     for leaf in _leaves(value):
         _check_real(leaf)
 
 
 def without_unreal(value: Any, depth: int = 0) -> Any:
-    """Return the data with None for each number that is no figure (not finite, too large, too small); lists go without.
+    """Return the data with None for each number that is no figure (not finite, too large, too small); lists omit it.
 
     Raises UsageError where it is nested deeper than `DEEPEST`.
     """
@@ -314,19 +314,17 @@ def without_unreal(value: Any, depth: int = 0) -> Any:
 def check_form(plain: object, form: type, where: str) -> None:
     """Raise UsageError where a value's type or sign is not the field's, or a field without default is absent.
 
-    A number that is no figure is `Unreal`, which is looked for in the same walk.
+    Raises Unreal for a number that is no figure.
 
     form: a dataclass whose annotations use text, numbers, booleans, literals, enums, mappings, tuples (JSON: lists),
-    unions and further dataclasses; `Any` is not looked into. Names that it does not know are ignored.
+    unions and further dataclasses; `Any` is not checked. Names that it does not declare are ignored.
     """
     if (problem := _of_dataclass(form)(plain)) is not None:
         raise UsageError(f"{where}{problem}")
 
 
 def _leaves(value: object) -> Iterator[object]:
-    """Give keys and values that hold no others, but for lists of usual figures. Depth is the writer's choice, so
-    nothing here recurses.
-    """
+    """Yield keys and values that hold no others, except lists of usual figures. Not recursive: data may be deep."""
     level: list[object] = [value]
     for _ in range(DEEPEST + 1):
         deeper: list[object] = []
@@ -351,19 +349,19 @@ _SINGLE = frozenset({str, int, float, bool, list, tuple, type(None)})
 
 
 def _are_usual(values: Sequence[object]) -> bool:
-    """Return whether all are floats in the usual range, or all booleans: nearly all of a document; quick, in C."""
+    """Return whether all are floats in the usual range, or all booleans, as nearly all lists are; fast, in C."""
     kinds = set(map(type, values))
     if kinds != {float}:
         return kinds == {bool}
     figures = cast("list[float]", values)
-    if min(figures) >= SMALLEST and sum(figures) <= LARGEST:  # the sum with NaN is none
+    if min(figures) >= SMALLEST and sum(figures) <= LARGEST:  # false for a sum with NaN
         return True
     sizes = list(map(abs, figures))
     return isfinite(sum(figures)) and max(sizes) <= LARGEST and min(filter(None, sizes), default=1.0) >= SMALLEST
 
 
 def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
-    """Return whether it is one; nearly all are dicts, and asking for the type first is three times as fast."""
+    """Return whether a value is a mapping; nearly all are dicts, and the type check first is three times as fast."""
     return type(value) is dict or isinstance(value, Mapping)
 
 
@@ -373,7 +371,7 @@ def _check_real(value: object) -> None:
 
 
 def _is_real(value: object) -> bool:
-    """Return whether this is no number, or one that a figure may have; NaN is neither above nor below anything."""
+    """Return whether this is no number, or one that a figure may have; every comparison with NaN is false."""
     return not isinstance(value, (int, float)) or value == 0 or SMALLEST <= abs(value) <= LARGEST
 
 
@@ -394,7 +392,7 @@ def _of_dataclass(form: type) -> Check:
             known = checks.get(name)
             kind = type(inner)
             if known is None or kind in known[0] or (kind in known[1] and SMALLEST <= inner <= LARGEST_COUNT):
-                continue  # nearly all
+                continue  # nearly all values
             if (problem := known[2](inner)) is not None:
                 return f".{name}{problem}"
         return None
@@ -407,7 +405,7 @@ def _wrong(value: object, expected: str) -> str:
 
 
 def _of_field(hint: Any, signed: bool) -> tuple[Set[type], Set[type], Check]:
-    """Return the types whose values need no further look, those whose usual numbers need none, and what looks."""
+    """Return the types that need no check, the types whose usual numbers need no check, and the check."""
     members = set(get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,))
     numbers = {int, float} if float in members else members & {int}
     return members & {str, bool, type(None)}, numbers, _of_hint(hint, signed)
@@ -435,7 +433,7 @@ def _of_hint(hint: Any, signed: bool) -> Check:
 
 def _of_scalar(kind: Any, signed: bool) -> Check:
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}[kind]
-    # Types are compared: JSON's booleans are Python's, which are instances of its whole numbers.
+    # Types are compared: JSON's booleans are Python's, whose type is a subclass of int.
     accepted = (int, float) if kind is float else (kind,)
     has_sign = kind in (int, float) and not signed
 
@@ -471,7 +469,7 @@ def _of_values(hint: Any, signed: bool, *, in_list: bool) -> Check:
         if kinds <= plain or hint is Any:
             return None
         if hint is float and kinds == {float} and min(values) >= SMALLEST and sum(values) <= LARGEST:
-            return None  # nearly all; quick, in C; the sum with NaN is none
+            return None  # nearly all; fast, in C; false for a sum with NaN
         problems = ((at, inner(one)) for at, one in (enumerate(value) if in_list else value.items()))
         return next((f"[{shown(at)}]{problem}" for at, problem in problems if problem is not None), None)
 
