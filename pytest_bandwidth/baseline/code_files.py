@@ -2,8 +2,8 @@
 
 ``code/HASH.ptx`` is a module with one kernel, in normal form. ``code/HASH.cubin`` is the machine code that NVRTC made
 of a source, with all its kernels. ``code/HASH.files`` lists the files that identify a callable. Entries and devices
-share files. A file is of use while it is what its name says. The plugin reads machine code to hash it, and only a GPU
-runs it.
+share files. A file is valid while its content has the hash in its name. The plugin reads machine code only to hash it;
+a GPU runs it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pytest_bandwidth.domain.text import listed
 
 FOLDER = "code"
 _NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}\.(?:ptx|cubin|files)", re.ASCII)
-# The files that an entry's `code` names, by the ending. Few callables are identified by a list of files.
+# The name in an entry's `code`, by its file's ending. Few callables are identified by a list of files.
 _NAMED_BY = {".ptx": "ptx", ".cubin": CUBIN, ".files": "function"}
 _HOLDS = {".ptx": "PTX", ".cubin": "machine code", ".files": "list of files"}
-# So many files that changed are named.
+# So many changed files are named.
 MOST_NAMED = 3
 
 
 def folder_of(baseline: Path) -> Path:
-    """Return the folder of the code that belongs to a baseline file, and to all others beside it."""
+    """Return the folder of the code that belongs to a baseline file and to all others in its folder."""
     return baseline.parent / FOLDER
 
 
@@ -51,16 +51,16 @@ def is_written_by_updates(path: Path, baseline: Path) -> bool:
 
 
 def code_files(folder: Path) -> list[Path]:
-    """Return the files of code in a folder of them. Raises OSError where it cannot be listed."""
+    """Return the code files in a folder. Raises OSError where it cannot be listed."""
     return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
 
 
 def write_code(baseline: Path, files: Mapping[str, bytes]) -> None:
-    """Write files of code, by their name, that are not there as they should be; too large ones are left out.
+    """Write files of code, by their name, that are missing or invalid; leave out too large ones.
 
-    PTX that says to be in another version of the language is as it should be: what compilers differ in is no change.
+    PTX that declares another version of the language is valid: compilers differ in it, which is no change.
 
-    Call it under `locked(folder_of(baseline))`, until what names them is written. Raises BaselineError.
+    Hold `locked(folder_of(baseline))` until the baseline that names the files is written. Raises BaselineError.
     """
     folder = folder_of(baseline)
     for name, data in files.items():
@@ -74,9 +74,9 @@ def write_code(baseline: Path, files: Mapping[str, bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptCode:
-    """Give the code that a baseline's entries name.
+    """Read the code that a baseline's entries name.
 
-    Raises BaselineError for a file that is missing, or not what its name says.
+    Raises BaselineError for a file that is missing, or does not have the hash in its name.
     """
 
     baseline: Path
@@ -90,7 +90,7 @@ class KeptCode:
         return self._needed(f"{name}.files").decode("utf-8", "replace")
 
     def cubin(self, code: Mapping[str, str]) -> bytes | None:
-        """Return the machine code that an entry's `code` names; None where it names none."""
+        """Return the machine code that an entry's `code` names; None without such a name."""
         return self._needed(f"{code[CUBIN]}.cubin") if CUBIN in code else None
 
     def _needed(self, name: str) -> bytes:
@@ -101,7 +101,7 @@ class KeptCode:
 
 
 def problems_of(baseline: Path, entries: Iterable[Entry]) -> list[Problem]:
-    """Return what is wrong with the code of a baseline's entries, each file once; that one is missing is no problem."""
+    """Return the problems of the code files of a baseline's entries, each file once; a missing file is no problem."""
     problems: list[Problem] = []
     for name in sorted(file_names(entries)):
         try:
@@ -119,9 +119,9 @@ def file_names(entries: Iterable[Entry]) -> set[str]:
 
 
 def unused_code(baseline: Path, without: Collection[str] = ()) -> list[Path]:
-    """Return the files of code that no baseline beside this one names. without: keys of this one that shall not count.
+    """Return the code files that no baseline in the folder names. without: keys of this baseline that do not count.
 
-    None where one of those baselines cannot be read: it may name any.
+    Empty where one of the baselines cannot be read: it may name any file.
     """
     named: set[str] = set()
     try:
@@ -135,7 +135,7 @@ def unused_code(baseline: Path, without: Collection[str] = ()) -> list[Path]:
 
 
 def prune_code(baseline: Path) -> list[Path]:
-    """Remove the files of code that no baseline beside this one names, and return them. Raises BaselineError."""
+    """Remove the code files that no baseline in the folder names, and return them. Raises BaselineError."""
     if not unused_code(baseline):
         return []
     with locked(folder_of(baseline)):
@@ -149,7 +149,7 @@ def prune_code(baseline: Path) -> list[Path]:
 
 
 def _checked(path: Path) -> bytes | None:
-    """Return what a file of code holds; None where there is none. Raises BaselineError where it is not what it says."""
+    """Return a code file's content; None for a missing file. Raises BaselineError where its name has another hash."""
     what = _HOLDS[path.suffix]
     try:
         data = read_bytes(path, LARGEST_BYTES, f"a kernel's {what}")
@@ -166,10 +166,10 @@ def _checked(path: Path) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class CodeChange:
-    """Hold how PTX changed, as far as it did and can be told.
+    """Describe how code changed; empty where it did not.
 
-    diff: for people; accesses: what became of loads and stores, in words; unknown: why neither is there. files: which
-    files changed, in words, where these identify the code.
+    diff: for people; accesses: the changes of loads and stores, in words; unknown: why both are missing. files: the
+    changed files, in words, where files identify the code.
     """
 
     diff: str = ""
@@ -187,9 +187,9 @@ def code_change(
     old_ptx: PtxSource | None,
     old_files: Callable[[str], str] | None = None,
 ) -> CodeChange:
-    """Compare the kernel's PTX, or the files that identify it, with what the entry names.
+    """Compare the kernel's PTX, or the files that identify it, with those that the entry names.
 
-    old_ptx, old_files: give that; None where there is none.
+    old_ptx, old_files: read the entry's; None where that is impossible.
     """
     if measurement.files is not None:
         then = None if entry is None else entry.code.get("function")

@@ -1,4 +1,4 @@
-"""Read and replace a baseline's files: whole, one writer at a time; what cannot be done is one problem of the file."""
+"""Read and replace a baseline's files: whole, one writer at a time; a failure is an error with one problem."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_bytes(path: Path, most: int, expected: str) -> bytes:
             if status.st_size > most:
                 raise error(path, 0, f"found {status.st_size} bytes, expected at most {most}")
             with open(descriptor, "rb", closefd=False) as stream:
-                # One read of this size; asking for the limit would set that much memory aside.
+                # One read of this size; a read of the limit would allocate that much memory.
                 return stream.read(status.st_size + 1)
         finally:
             os.close(descriptor)
@@ -51,10 +51,10 @@ def read_bytes(path: Path, most: int, expected: str) -> bytes:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a baseline file; the kernel releases it if this process dies.
 
-    The lock file stands beside the baseline, where every machine that shares the folder sees it, and release removes
-    it: it would lie in the user's repository. The package filelock does not fit: depending on its version it leaves the
-    file, or removes it without a check by those who wait.
-    Raises BaselineError where the folder cannot be written, or with the holder's name once the time is up.
+    The lock file is in the baseline's folder, for all machines that share it. The release removes the file: otherwise
+    it would stay in the user's repository. The package filelock is no alternative: depending on its version it leaves
+    the file, or removes it without a check by waiting processes.
+    Raises BaselineError where the folder cannot be written, or with the holder's name after the time-out.
     """
     lock = path.with_name(f".{path.name}.lock")
     descriptor = _acquire(path, lock)
@@ -65,7 +65,7 @@ def locked(path: Path) -> Iterator[None]:
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
-        # Removed while held: those who wait on it see that it is no longer the one in the folder.
+        # Removed while held: waiting processes check whether their file is still the one in the folder.
         with suppress(OSError):
             os.unlink(lock)
         os.close(descriptor)
@@ -89,7 +89,7 @@ def _acquire(path: Path, lock: Path) -> int:
                 os.close(descriptor)
                 waited = f"for more than {LOCK_TIMEOUT_SECONDS:g} s"
                 raise error(path, 1, f"found it locked by {holder!r} {waited}, expected its turn: try later") from None
-            time.sleep(_POLL_SECONDS)  # flock has no time-out: ask again until ours is over
+            time.sleep(_POLL_SECONDS)  # flock has no time-out: repeat it until the deadline
         except OSError as problem:
             os.close(descriptor)
             found = f"found a folder whose files cannot be locked ({problem.strerror})"

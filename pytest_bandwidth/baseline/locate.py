@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from os.path import exists, isdir  # of a path that cannot be searched, or that no file system takes, Path's raise
+from os.path import exists, isdir  # Path's methods raise for a path that cannot be searched, or is invalid
 from pathlib import Path
 
 from pytest_bandwidth.baseline.files import error
@@ -24,7 +24,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_named_as_baseline(path: Path) -> bool:
-    """Return whether a file of that name in a folder of baselines is taken for one."""
+    """Return whether a file of that name in a folder of baselines counts as one."""
     return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
@@ -47,9 +47,9 @@ def slug(name: str) -> str:
 def find_file(path: Path, device: DeviceIdentity) -> Path:
     """Return a device's file: `path` itself, or in a folder the file whose header names the device.
 
-    Where none does, it is the only file whose header names no device, as one written by hand may, else a new name.
-    Raises BaselineError where two files claim the device, or one beside its own names none, or none claims it and some
-    cannot be read: one might be it.
+    Where no header does, it is the only file without a device, as one written by hand may be, else a new name.
+    Raises BaselineError where two files name the device, or a file without a device is not the only candidate. It also
+    does where no file names the device and some cannot be read.
     """
     if not is_folder(path):
         return path
@@ -86,9 +86,9 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
 
 
 def load_all(path: Path) -> Iterator[Baseline]:
-    """Give the values of each file that `path` means, of whatever device; none where it is not there.
+    """Yield the values of each file that `path` means, for any device; nothing where it is missing.
 
-    Raises BaselineError in the end, with the problems of all.
+    Raises BaselineError at the end, with the problems of all files.
     """
     problems: list[Problem] = []
     for file in files_at(path):
@@ -128,14 +128,14 @@ def _or_choose(devices: Iterable[BaselineDevice], identity: DeviceIdentity) -> s
 
 
 def keys_at(path: Path) -> list[str]:
-    """Return the keys of each file that `path` means, of whatever device. Raises BaselineError."""
+    """Return the keys of each file that `path` means, for any device. Raises BaselineError."""
     if not exists(path):
         raise error(path, 0, "found no such file or folder, expected a baseline: --bandwidth-update makes one")
     return [key for baseline in load_all(path) for key in baseline.entries]
 
 
 def files_at(path: Path) -> list[Path]:
-    """Return the files that `path` means: itself, or those of a folder; none where it is not there."""
+    """Return the files that `path` means: itself, or those of a folder; empty where it is missing."""
     if not is_folder(path):
         return [path] if exists(path) else []
     files = files_in(path)
@@ -150,7 +150,7 @@ def device_of(identity: DeviceIdentity) -> BaselineDevice:
 
 
 def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
-    """Raise BaselineError, naming both devices, where the file is of another one. A file that names none fits all."""
+    """Raise BaselineError, naming both devices, where the file is another device's; one without a device fits all."""
     device = baseline.device
     if device is None or device.matches(identity):
         return

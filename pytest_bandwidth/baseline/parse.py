@@ -1,7 +1,7 @@
 """Turn a file's bytes into checked text, and YAML into a tree of text scalars with line numbers.
 
-What a baseline has no use for is refused. Nothing is typed and nothing constructed here: YAML 1.1 would turn the commit
-``0123456`` into 42798. PyYAML's loader is asked for one event at a time, so that a hostile file ends at its first
+This module refuses features that a baseline does not need. It leaves scalars as text: YAML 1.1 would turn the commit
+``0123456`` into 42798. PyYAML's loader returns one event at a time, so that reading stops at a hostile file's first
 excess.
 """
 
@@ -29,9 +29,9 @@ _LONE_NEWLINE = re.compile(r"(?<!\r)\n")
 
 @dataclass(slots=True)
 class Problems:
-    """Collect what is wrong with one file; bounded, so that a hostile file cannot fill memory.
+    """Collect the problems of one file; limited, so that a hostile file cannot fill memory.
 
-    expected: what the file is to hold.
+    expected: the expected kind of file, for messages.
     """
 
     file: str
@@ -102,7 +102,7 @@ def decode(data: bytes, problems: Problems) -> SourceText:
             line = text.count("\n", 0, match.start()) + 1
             raise problems.last(line, f"found {kind}, expected the same line ends throughout: convert the file")
         text, newline = text.replace("\r\n", "\n"), "\r\n"
-    # Of ASCII, `_WANTED_BYTES` let pass nothing else that is invisible.
+    # `_WANTED_BYTES` excludes all other invisible characters of ASCII.
     if not data.isascii() and (match := INVISIBLE.search(text)):
         line = text.count("\n", 0, match.start()) + 1
         raise problems.last(line, f"found the character U+{ord(match[0]):04X}, expected visible text")
@@ -112,7 +112,7 @@ def decode(data: bytes, problems: Problems) -> SourceText:
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# An entry takes about 18: so many are 50,000 entries.
+# An entry takes about 18: so many events are 50,000 entries.
 MAX_EVENTS = 1_000_000
 MAX_DEPTH = 6
 MAX_SCALAR_CHARACTERS = 8192
@@ -148,10 +148,10 @@ Node: TypeAlias = "Scalar | MappingNode | SequenceNode"
 
 
 def parse(text: str, problems: Problems) -> Node | None:
-    """Return the tree of a text's only document; None where there is none.
+    """Return the tree of a text's only document; None for a text without a document.
 
     Each anchor, alias, tag, duplicate key or unsuitable scalar is a problem, and reading goes on. Raises BaselineError
-    where it cannot: no YAML, several documents, too deep, too much.
+    where it cannot go on: no YAML, several documents, too deep, too much.
     """
     builder = _Builder(problems)
     try:
@@ -177,7 +177,7 @@ def events_of(text: str) -> Iterator[Any]:
 
 
 class _Builder:
-    """Put events together; a stack instead of recursion, because depth is the writer's choice."""
+    """Build the tree from events; with a stack instead of recursion, because the file's writer chooses its depth."""
 
     def __init__(self, problems: Problems) -> None:
         self.problems, self.report = problems, problems.add
@@ -192,7 +192,7 @@ class _Builder:
             if event.anchor is not None or event.tag is not None:
                 self._refuse_properties(event, line)
             text = event.value
-            # Escapes inside double quotes can spell what the raw text may not hold.
+            # Escapes inside double quotes can produce characters that the raw text may not hold.
             if len(text) > MAX_SCALAR_CHARACTERS or not text.isprintable():
                 text = self._checked(text, line)
             self._add(Scalar(text, line))

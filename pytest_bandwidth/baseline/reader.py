@@ -32,14 +32,14 @@ from pytest_bandwidth.storage.atomic import real_path
 MAX_UNKNOWN_KEYS = 256
 _TESTS_LINE = re.compile(r"^tests:[ ]*(?:#[^\n]*)?$", re.MULTILINE)
 _CONFLICT_MARKERS = ("\n<<<<<<< ", "\n=======\n", "\n>>>>>>> ")
-# What an `Entry` has by the name of its field in the file.
+# Attributes of `Entry` with the name of their field in the file.
 _AS_NAMED = tuple(name for name, one in ENTRY_FIELDS.items() if one.of is None)
 _FIRST_LINE = f"a baseline beginning with schema: {SCHEMA}"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Hold a file as read: its values, its tree, and what is recorded of its tests."""
+    """Hold a file as read: its values, its tree, and the recorded data of its tests."""
 
     source: SourceText
     baseline: Baseline
@@ -53,9 +53,9 @@ def read(path: Path) -> Document:
 
 
 def read_device(path: Path) -> BaselineDevice | None:
-    """Return the device of a file, by its head where that says so: a folder's other files are not read whole.
+    """Return the device of a file, by its head where that names it: a folder's other files are not read whole.
 
-    Raises BaselineError where it cannot be told.
+    Raises BaselineError where the file cannot be read.
     """
     source = read_source(path)
     if tests_line := _TESTS_LINE.search(source.text):
@@ -71,14 +71,14 @@ def read_device(path: Path) -> BaselineDevice | None:
 def read_text(source: SourceText, path: Path, *, without_runs: bool = False) -> Document:
     """Read a file's text, with the runs that lie next to the path. Raises BaselineError with all problems.
 
-    without_runs: what the text alone says.
+    without_runs: use the text alone.
     """
     problems = Problems(str(path))
-    with gc_disabled():  # what a file holds stays: looking through it again and again slows a large file's load
+    with gc_disabled():  # a file's objects stay: repeated scans would slow down a large file's load
         try:
             root = parse(source.text, problems)
         except BaselineError:
-            # A merge conflict, which the parser stumbles over without knowing it for one.
+            # A merge conflict, for which the parser has no error of its own.
             lines = f"\n{source.text}\n"
             found = [(at, marker) for marker in _CONFLICT_MARKERS if (at := lines.find(marker)) >= 0]
             if not found:
@@ -102,7 +102,7 @@ def read_text(source: SourceText, path: Path, *, without_runs: bool = False) -> 
 
 
 class _Reader:
-    """Type the parts of one file; every problem goes to `problems`, and reading goes on."""
+    """Convert the parts of one file to typed values; every problem goes to `problems`, and reading goes on."""
 
     def __init__(self, problems: Problems, root: Node | None) -> None:
         """Read all but the tests. Raises BaselineError where this is no baseline at all, or one of another schema."""
@@ -155,7 +155,7 @@ class _Reader:
         )
 
     def _entry(self, key: Scalar, node: Node, recorded: Recorded, peak_gbps: float | None) -> Entry | None:
-        """Return one entry; None where a problem was found. What people wrote goes before what is recorded."""
+        """Return one entry; None where a problem was found. Values that people wrote override recorded ones."""
         before = len(self.problems.found)
         if not key.text.strip() or key.text != key.text.strip():
             self.problems.add(key.line, f"found the key {shown(key.text)}, expected a node id without blanks around it")
@@ -193,7 +193,7 @@ class _Reader:
         return entry if len(self.problems.found) == before else None
 
     def _check_median(self, written: Mapping[str, Scalar], values: Mapping[str, Any], recorded: Recorded) -> None:
-        """Hold the bandwidth to its runs, any of them since a merge: to edit it would else change nothing, unseen."""
+        """Report a bandwidth outside its runs' range (a merge moves their median): its edit would have no effect."""
         gbps = values.get("bandwidth")
         all_gbps = [run.gbps for run in recorded.runs]
         least, most = min(all_gbps), max(all_gbps)
@@ -225,7 +225,7 @@ class _Reader:
         return gbps / peak_gbps
 
     def _fields(self, node: MappingNode, fields: Mapping[str, Field], where: str, prefix: str) -> dict[str, Any]:
-        """Return the typed values of a mapping by name; a name that is not known is no value."""
+        """Return the typed values of a mapping by name, without unknown names."""
         values: dict[str, Any] = {}
         for key, value in node.items:
             name = key.text
@@ -239,12 +239,12 @@ class _Reader:
                 self.problems.add(value.line, message)
                 values[name] = {}
             else:
-                if one.names:  # a slip of the pen would turn the gate off
+                if one.names:  # a misspelt name would turn the gate off
                     self._unknown_in(value, one.names, name)
                 values[name] = {}
                 for inner, of_inner in value.items:
-                    said = inner.text[:40] if inner.text.isprintable() else shown(inner.text)
-                    values[name][inner.text] = self._typed(f"{name}.{said}", of_inner, one.form.read)
+                    label = inner.text[:40] if inner.text.isprintable() else shown(inner.text)
+                    values[name][inner.text] = self._typed(f"{name}.{label}", of_inner, one.form.read)
         return values
 
     def _typed(self, name: str, node: Node, read: Any) -> Any:
@@ -263,7 +263,7 @@ class _Reader:
                 self._unknown(key, value, known, where)
 
     def _unknown(self, key: Scalar, value: Node, known: Iterable[str], where: str) -> None:
-        """Let a later version's scalar be; report a likely slip of the pen, which would silently do nothing."""
+        """Ignore a later version's scalar; report a likely misspelling, which would silently have no effect."""
         if not isinstance(value, Scalar):
             message = f"found the unknown key {shown(key.text)} in {where}, expected one of {', '.join(sorted(known))}"
             self.problems.add(key.line, message)

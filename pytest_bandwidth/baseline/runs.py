@@ -1,8 +1,7 @@
 """Keep the evidence of a baseline: ``NAME.runs.jsonl``, one immutable line for each process that ran.
 
-Lines may stand in any order, and twice, as git's union merge leaves them: their ids tell the time at which they were
-written. Of each test a line says its figures, and its set-up (code, settings …) where the test's earlier line says
-another.
+Lines may be in any order, and duplicated, as git's union merge leaves them: their ids contain the time of writing. A
+line holds each test's figures, and its set-up (code, settings …) where that differs from the test's earlier line.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import MAX_GBPS, format_moment
 
 SUFFIX = ".runs.jsonl"
-# Says to git how to merge them.
+# Configures how git merges files of runs.
 ATTRIBUTES = ".gitattributes"
 MAX_LINES = 100_000
 MAX_TEXT = 1024
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
-# The time in nanoseconds, chance, and the number of the process.
+# The time in nanoseconds, a random number, and the number of the process.
 _ID = re.compile(r"([0-9a-f]{16}-[0-9a-f]{6})\.([0-9]{1,9})", re.ASCII)
 _CONFLICT = re.compile(r"(<{7}|>{7}|\|{7}) .*|={7}")
 _COUNTS = ("samples", "dram_read", "dram_written")
@@ -40,10 +39,10 @@ _COUNTS = ("samples", "dram_read", "dram_written")
 
 @dataclass(slots=True)
 class Recorded:
-    """Gather what the lines say of one test. updates: the update that each run is of.
+    """Gather the lines' data of one test. updates: the update of each run.
 
-    first: index of the first run that counts, for an update may start afresh. moved: of the first whose DRAM counts do.
-    setup: the newest, by field of `Entry`.
+    first: index of the first run that counts, for an update may start afresh. moved: index of the first run whose DRAM
+    counts are valid. setup: the newest, by field of `Entry`.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -59,7 +58,7 @@ class Recorded:
         return (*(replace(run, dram_read=None, dram_written=None) for run in old), *self.runs[begin + len(old) :])
 
     def anchor(self) -> Run | None:
-        """Return what the first update that counts showed."""
+        """Return the anchor: the result of the first update that counts."""
         first = self.updates[self.first] if self.first < len(self.updates) else None
         runs = [run for run, of in zip(self.runs[self.first :], self.updates[self.first :], strict=True) if of == first]
         return anchor_of(runs)
@@ -75,9 +74,9 @@ def path_of(baseline: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Hold what is recorded of tests, by key. newest: the last update.
+    """Hold the recorded data of tests, by key. newest: the last update.
 
-    note: says that the file is missing, or that its last line was not written whole.
+    note: a message where the file is missing, or its last line was not written whole.
     """
 
     tests: Mapping[str, Recorded] = field(default_factory=dict)
@@ -86,9 +85,9 @@ class Runs:
 
 
 def read_runs(source: SourceText, keys: Collection[str], problems: Problems) -> Runs:
-    """Return what is recorded of the tests of these keys.
+    """Return the recorded data of the tests with these keys.
 
-    Raises BaselineError for more than a file of runs holds; other problems are noted.
+    Raises BaselineError for too many lines; other problems go to `problems`.
     """
     lines = source.text.split("\n")
     torn = lines.pop()
@@ -140,7 +139,7 @@ class _Line:
     tests: Mapping[str, Any]
 
     def record_in(self, tests: Mapping[str, Recorded]) -> None:
-        """Add a run to each test that is asked for. Raises ValueError for figures that are none."""
+        """Add a run to each wanted test. Raises ValueError for invalid figures."""
         gpu, commit, at, facts, dirty = self.common
         update = self.update
         for key, of_test in self.tests.items():
@@ -171,7 +170,7 @@ class _Line:
 
 
 def _line(text: str, number: int) -> _Line:
-    """Return a line. Raises ValueError for one that is no process's."""
+    """Parse the line of a process. Raises ValueError for any other text."""
     if _CONFLICT.fullmatch(text):
         raise ValueError(f"found the merge conflict marker {shown(text)}, expected both sides' lines alone")
     plain = _parsed(text)
@@ -222,17 +221,16 @@ def _text(name: str, value: object) -> str:
 
 
 def setup_of(entry: Entry) -> dict[str, Any]:
-    """Return what a line says of a test's set-up."""
+    """Return a test's set-up in the form of a line."""
     found = {name: getattr(entry, name) for name in RECORDED}
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
 
 
 def run_lines(changes: Iterable[tuple[Entry | None, Entry, Recorded]], newest: str = "") -> list[str]:
-    """Return the lines of one update: what each process showed of all tests, with what they share said once.
+    """Return the lines of one update: each process's results of all tests, with their common data once.
 
-    changes: the entry as the file has it, None if it has none; what it shall be; what is recorded. newest: the last
-    update before this one, which comes later whatever the clock says. Raises UsageError for text that no baseline may
-    hold.
+    changes: the file's entry, or None; the new entry; the recorded data. newest: the last update before this one, which
+    gets a later id even if the clock was set back. Raises UsageError for text that no baseline may hold.
     """
     lines: dict[tuple[Any, ...], list[tuple[dict[str, str], dict[str, Any]]]] = {}
     now = format_moment(datetime.now(timezone.utc))
@@ -240,7 +238,7 @@ def run_lines(changes: Iterable[tuple[Entry | None, Entry, Recorded]], newest: s
         for shared, own_facts, of_test in _new_runs(before, after, recorded, now):
             there = lines.setdefault(shared, [])
             for facts, tests in there:
-                # Tests that say other facts are of another process.
+                # Tests with other facts are from another process.
                 if after.key not in tests and all(facts.get(name, text) == text for name, text in own_facts.items()):
                     break
             else:
@@ -262,7 +260,7 @@ def run_lines(changes: Iterable[tuple[Entry | None, Entry, Recorded]], newest: s
             refuse_invisible(text)
             try:
                 _line(text, 0).record_in({key: Recorded() for key in tests})
-            except ValueError as problem:  # such as a control character, which JSON writes in visible ones
+            except ValueError as problem:  # such as a control character, which JSON escapes
                 raise UsageError(str(problem)) from None
             found.append(text)
     return found
@@ -271,11 +269,9 @@ def run_lines(changes: Iterable[tuple[Entry | None, Entry, Recorded]], newest: s
 def _new_runs(
     before: Entry | None, after: Entry, recorded: Recorded, now: str
 ) -> Iterator[tuple[tuple[Any, ...], Mapping[str, str], dict[str, Any]]]:
-    """Give the entry's runs that the file lacks: what a process shares with its other tests, its facts, and the test's
-    own figures.
-    """
+    """Yield the entry's runs that the file lacks: the data common to the process's tests, its facts, the figures."""
     old = before.runs if before is not None else ()
-    # The old runs that stay: the newest of them begin the new. moved: their DRAM counts are dropped.
+    # kept: so many of the newest old runs begin the new ones. moved: whether their DRAM counts differ.
     kept, moved = 0, False
     for count in range(min(len(old), len(after.runs)), 0, -1):
         staying, begun = old[len(old) - count :], after.runs[:count]
@@ -285,19 +281,19 @@ def _new_runs(
             break
     continues = before is not None and bool(old) and (kept > 0 or before.anchor == after.anchor)
     new, setup = after.runs[kept:], setup_of(after)
-    # Of an entry without a `runs` line nothing was read, and its set-up may stand in the file.
-    said: dict[str, Any] = {} if setup == recorded.setup and recorded is not NOTHING else {"setup": setup}
+    # The runs of an entry without a `runs` line were not read: the file may hold another set-up.
+    head: dict[str, Any] = {} if setup == recorded.setup and recorded is not NOTHING else {"setup": setup}
     if not after.runs and recorded.newest():
-        said["new"] = "runs"
-    if not new and said:
-        yield (0, None, None, False, now), {}, said
+        head["new"] = "runs"
+    if not new and head:
+        yield (0, None, None, False, now), {}, head
     for number, run in enumerate(new):
         figures: dict[str, Any] = {"gbps": float(run.gbps)}
         figures |= {n: float(v) for n in ("probe_gbps", "relative") if (v := getattr(run, n)) is not None}
         figures |= {n: v for n in _COUNTS if (v := getattr(run, n)) is not None}
         if number == 0 and (not continues or moved):
             figures["new"] = "dram" if continues else "runs"
-        yield (number, run.gpu, run.commit, run.dirty, run.at), run.extra, figures | (said if number == 0 else {})
+        yield (number, run.gpu, run.commit, run.dirty, run.at), run.extra, figures | (head if number == 0 else {})
 
 
 def _figures(runs: Iterable[Run]) -> list[tuple[Any, ...]]:
@@ -307,9 +303,9 @@ def _figures(runs: Iterable[Run]) -> list[tuple[Any, ...]]:
 
 
 def append_lines(path: Path, texts: Sequence[str]) -> Callable[[], None]:
-    """Write lines at the end of a file of runs, to disk; returns what takes them away again.
+    """Write lines at the end of a file of runs, to disk; return a function that removes them again.
 
-    A last line that was not written whole goes. Call it under the baseline's lock. Raises OSError, the file as it was.
+    Removes a last line that was not written whole. Call it under the baseline's lock. On OSError it keeps no new line.
     """
     existed = path.exists()
     with open(path, "ab+") as stream:

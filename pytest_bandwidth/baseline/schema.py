@@ -1,7 +1,7 @@
-"""Say once what a baseline file may hold: each field's name, how its text is read and written, what editors check.
+"""Define the content of a baseline file: each field's name, how its text is read and written, and editors' checks.
 
-`reader` and `runs` go by these tables. ``baseline.schema.json`` is written from them, and so is what updates write: a
-line a field, each value as a YAML scalar that fits one line and reads the same everywhere.
+`reader` and `runs` use these tables. ``baseline.schema.json`` and updates are written from them. Updates write one line
+per field, and each value as a YAML scalar that all parsers read alike.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pytest_bandwidth.judging.decide import COUNT_NAMES
 
 TESTS = "tests:\n"
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
-# What stands unquoted: a subset of YAML's plain scalars on which block and flow context, YAML 1.1 and 1.2 agree.
-# One blank or some colons only ever between two such characters, so neither ": " nor " #" can arise.
-# Bounded, because a regular expression remembers every turn of a loop.
+# Text without quotes: a subset of YAML's plain scalars on which block and flow context, YAML 1.1 and 1.2 agree.
+# One blank or some colons only between two such characters, so neither ": " nor " #" can occur.
+# Limited, because a regular expression stores every turn of a loop.
 _WORD = re.compile(r"[A-Za-z0-9](?:(?: |:{1,4})?[\w./+@%()~^*=<>$;'-]){0,500}", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9_/.](?:(?: |:{1,4})?[\w./+@%()~^*=<>$;'&!?,\[\]-]){0,900}", re.ASCII)
 # A plain key may take 1024 characters (YAML 1.2, 7.4.2); a longer one needs the "? key" form.
@@ -37,9 +37,9 @@ _MAX_SIMPLE_KEY = 1000
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Say how one kind of value is read and written. schema: the same for editors, as JSON Schema.
+    """Define how one kind of value is read and written. schema: the same for editors, as JSON Schema.
 
-    name: of its definition there. read: raises ValueError with what was found and expected.
+    name: of its definition there. read: raises ValueError, which names the found and the expected value.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Describe a field. names: it is a mapping; which names it has, none for any.
+    """Describe a field. names: the names that a mapping may have, empty for any names; None for a single value.
 
-    of: returns the field's value of an entry, None where it has none; left out, that is the attribute of its name.
-    recorded: the runs file has it of an entry with runs, and people may write it.
+    of: returns an entry's value of the field, or None; by default the attribute of the field's name.
+    recorded: the runs file has it for an entry with runs, and people may write it.
     """
 
     form: Form
@@ -95,7 +95,7 @@ def _text(text: str) -> str:
 
 
 def line_of(text: str) -> str:
-    """Return the words of a text of one line, without blanks around them. Raises ValueError where it has others."""
+    """Return a text of one line without blanks around it. Raises ValueError for several lines, or an empty text."""
     line = _text(text)
     if len(line.splitlines()) > 1:
         raise ValueError(f"found {shown(line)}, expected text of one line")
@@ -103,7 +103,7 @@ def line_of(text: str) -> str:
 
 
 def _matched(name: str, pattern: str, expected: str, *others: Mapping[str, Any]) -> Form:
-    """Return the form of text of that pattern. others: values that editors take for no text."""
+    """Return the form of text that matches a pattern. others: schemas of values that editors do not read as text."""
     form = re.compile(pattern, re.ASCII)
 
     def read(text: str) -> str:
@@ -136,7 +136,7 @@ def refuse_invisible(text: str) -> None:
 
 def _quoted(text: str) -> str:
     refuse_invisible(text)
-    return json.dumps(text, ensure_ascii=False)  # YAML reads JSON's text, and escapes what is left as it does
+    return json.dumps(text, ensure_ascii=False)  # YAML reads JSON's texts, with the same escapes
 
 
 SINGLE = {"$ref": "#/definitions/single"}
@@ -160,7 +160,7 @@ BANDWIDTH = Form(
         ]
     },
 )
-# A file repeats few of these texts.
+# A file has few different texts of this form, many times.
 SHARE = Form("fraction", lru_cache(4096)(parse_share), lambda share: percent(share, 3), {"oneOf": _BELOW_ONE})
 FRACTION = Form("fraction", parse_fraction, percent, {"oneOf": _BELOW_ONE})
 COUNT = Form(
@@ -186,7 +186,7 @@ KIND = _matched("kind", "[a-z][a-z0-9_-]{0,31}", "a kind of device, such as cuda
 
 
 def is_measured(entry: Entry) -> bool:
-    """Return whether a file of runs holds more of the entry, which an update wrote."""
+    """Return whether an update wrote the entry, so that a file of runs holds more of it."""
     return bool(entry.runs or entry.code)
 
 
@@ -196,10 +196,10 @@ def _bytes(entry: Entry) -> dict[str, int] | None:
 
 
 def _runs(entry: Entry) -> str | None:
-    """Count the runs, and say how far the figure that is judged scatters between them (standard deviation)."""
+    """Return the number of runs, and the standard deviation between them of the figure that is judged."""
     logs = [log(value) for run in entry.runs if (value := value_of_run(run, entry.judged_on or "gbps")) is not None]
     if len(logs) > 1:
-        # Not `statistics.stdev`: it computes in fractions, which 10,000 entries feel.
+        # Not `statistics.stdev`: it computes in fractions, which is slow for 10,000 entries.
         mean = sum(logs) / len(logs)
         spread = sqrt(sum([(value - mean) ** 2 for value in logs]) / (len(logs) - 1))
         return f"{len(entry.runs)} ± {percent(spread if spread > 1e-6 else 0.0, 2)}"
@@ -255,7 +255,7 @@ def render_device(device: BaselineDevice) -> str:
 
 
 def render_entry(entry: Entry, written: Collection[str] = (), indent: int = 2) -> str:
-    """Render an entry's lines. The entry is taken as it is: see `domain.baseline.settled`."""
+    """Render an entry's lines, without settling it (`domain.baseline.settled`)."""
     blanks = " " * indent
     key = entry.key if _KEY.fullmatch(entry.key) else _quoted(entry.key)
     first = f"{blanks}{key}:\n" if len(key) <= _MAX_SIMPLE_KEY else f"{blanks}? {key}\n{blanks}:\n"
@@ -266,7 +266,7 @@ def render_entry(entry: Entry, written: Collection[str] = (), indent: int = 2) -
 def entry_fields(entry: Entry, written: Collection[str] = ()) -> dict[str, str]:
     """Return the fields by name, each value as YAML text that fits one line, in the order of the schema.
 
-    What the runs' file holds of a measured entry is left out, but for fields that people have written.
+    A measured entry's fields in the runs' file are left out, except those that people have written.
     """
     measured = is_measured(entry)
     texts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Change a baseline under its lock, from what it says at that moment: runs are appended, the file is replaced whole."""
+"""Change a baseline under its lock, from its content at that moment: runs are appended, the file is replaced whole."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def update(
 ) -> list[Change]:
     """Write entries into one device's file, and return the changes. A file that does not exist is created.
 
-    merge_in: called under the lock with the whole file as it is at that moment; returns what merges. That is called for
-    each of `updates` with the entry that the file holds (None where it holds none) and the new one, and returns what
-    the file shall hold, or None to leave it as it is. So what other processes wrote in the meantime is never lost. The
-    result is settled (`domain.baseline.settled`) and written.
-    files: code by file name; what the written entries name is kept next to the baseline (`code_files`).
-    Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
+    merge_in: called under the lock with the whole file at that moment; returns the function that merges. That function
+    gets each of `updates`, with the file's entry (or None) before it. It returns the entry to write, or None for no
+    change. So writes of other processes in the meantime are never lost. The result is settled
+    (`domain.baseline.settled`) and written.
+    files: code by file name; files that the written entries name are kept next to the baseline (`code_files`).
+    Raises BaselineError, the file unchanged, where it is bad, another device's, locked too long or not writable.
     """
     path = real_path(path)  # behind a symbolic link: that file is replaced, not the link
     key, times = max(Counter(entry.key for entry in updates).items(), key=lambda one: one[1], default=("", 1))
@@ -90,7 +90,7 @@ def _write(path: Path, document: Document, device: BaselineDevice, changes: Sequ
     runs, texts = path_of(path), run_lines(measured, document.runs.newest)
     try:
         undo = append_lines(runs, texts) if texts else None
-        # git merges runs by keeping both sides' lines, where the folder sets no attributes yet.
+        # Make git's merges of runs keep both sides' lines, where the folder sets no attributes yet.
         attributes = runs.with_name(ATTRIBUTES)
         in_repository = any((folder / ".git").exists() for folder in runs.parents)
         if runs.exists() and in_repository and not attributes.exists():
@@ -111,7 +111,7 @@ def remove(path: Path, keys: Iterable[str]) -> list[str]:
     path = real_path(path)
     wanted = dict.fromkeys(keys)
     if not path.is_file():
-        read(path)  # says what is there
+        read(path)  # raises the error
     with locked(path):
         document = read(path)
         entries = document.baseline.entries
@@ -124,7 +124,7 @@ def remove(path: Path, keys: Iterable[str]) -> list[str]:
 def init(path: Path, identity: DeviceIdentity) -> Path:
     """Make a device's file without entries; return its path without links.
 
-    Raises BaselineError where there is one, or it cannot be written.
+    Raises BaselineError where the file exists, or cannot be written.
     """
     path = real_path(path)
     make_folder(path.parent, path)
@@ -152,31 +152,31 @@ def _changes(baseline: Baseline, device: BaselineDevice, updates: Sequence[Entry
             found = f"found {after.utilization * 100:.4g} % of the peak for {shown(new.key)}"
             message = f"{found}, expected at most {MAX_SHARE * 100:g} %: correct the device's peak"
             raise error(baseline.path or "", device.line or 1, message)
-        told = (entry_fields(after), setup_of(after), after.runs)
-        if old is None or told != (entry_fields(old), setup_of(old), old.runs):
+        content = (entry_fields(after), setup_of(after), after.runs)
+        if old is None or content != (entry_fields(old), setup_of(old), old.runs):
             changes.append(Change(new.key, old, after))
     return changes
 
 
 # ---- entries in a file's text: only the touched entries' lines change, every other character stays -------------------
 
-# An entry that a person laid out is edited by its lines: the parser's marks say where each field stands. Where its
-# fields share lines it is written afresh, its comments above it. A file whose tests do not stand below a ``tests:``
-# line of their own is written afresh as a whole, in the same manner.
+# An entry in a person's layout is edited by its lines: the parser's marks give each field's place. If fields share
+# lines, the entry is written afresh, with its comments above it. A file whose tests are not below a ``tests:`` line of
+# their own is written afresh as a whole, in the same manner.
 _SCHEMA_LINE = re.compile(r"^schema:[^\n]*\n", re.MULTILINE)
-# What is left of a text without its scalars holds a ``#`` only where a comment begins.
+# In a text without its scalars, a ``#`` always begins a comment.
 _COMMENT = re.compile(r"#[^\n]*")
 
 
 class NotByLines(Exception):
-    """Raised where fields share lines, or stand elsewhere than below their entry's key."""
+    """Raised where fields share lines, or are not below their entry's key."""
 
 
 def edited(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
-    """Return the file's text after the changes. `device` is written where the file names none.
+    """Return the file's text after the changes. `device` is written where the file names no device.
 
-    The result is read back before it is returned. Raises BaselineError where it would not say what was intended, so
-    that it is never written.
+    The function reads the result back. Raises BaselineError where that differs from the intended content, so that it is
+    never written.
     """
     baseline = document.baseline
     written = {change.key: change.after for change in changes if change.after is not None}
@@ -188,7 +188,7 @@ def edited(document: Document, device: BaselineDevice | None, changes: Sequence[
             header = found.device == (baseline.device or device) and found.tolerance == baseline.tolerance
             if not header or found.entries.keys() != keys:
                 continue
-            # The text alone says no recorded figure; each that it does say is the entry's.
+            # The text alone lacks recorded figures; each figure in it must be the entry's.
             if all(_as_written(found.entries[key]) == _as_written(entry) for key, entry in written.items()):
                 return text
     first = changes[0].before if changes else None
@@ -201,7 +201,7 @@ def edited(document: Document, device: BaselineDevice | None, changes: Sequence[
 
 
 def _as_written(entry: Entry) -> dict[str, str]:
-    """Return what a text says of an entry by itself: not what follows from its runs, nor what they record."""
+    """Return the fields that an entry's text holds by itself, without fields that its runs determine or record."""
     derived = ("of_probe", "runs", *RECORDED)
     return {name: text for name, text in entry_fields(entry).items() if name not in derived}
 
@@ -219,10 +219,10 @@ def _by_lines(document: Document, device: BaselineDevice | None, changes: Sequen
         at, block = end, "".join(lines[start:end])
         if after is None:
             continue
-        if block == render_entry(before, indent=_indent(block)):  # as nearly all are
+        if block == render_entry(before, indent=_indent(block)):  # nearly all entries
             pieces.append(render_entry(after, indent=_indent(block)))
             continue
-        try:  # to edit its lines changes least
+        try:  # editing its lines changes least
             pieces.append(edit_lines(block, before, after))
         except NotByLines:
             pieces.append(afresh(block, before, after))
@@ -279,13 +279,13 @@ def afresh(block: str, old: Entry, new: Entry) -> str:
 
 
 def _still_written(written: set[str], old: Entry, new: Entry) -> set[str]:
-    """Return the recorded fields that people wrote and an update leaves alone, for they still hold."""
+    """Return the recorded fields that people wrote and an update keeps, because their values stay the same."""
     return {name for name in written & set(RECORDED) if getattr(old, name) == getattr(new, name)}
 
 
 @dataclass(slots=True)
 class _Comment:
-    """Hold a comment; `line` counts from 1. follows: the first line from there on with anything else, else None."""
+    """Hold a comment; `line` counts from 1. follows: the first line from there on with other text, else None."""
 
     text: str
     line: int
@@ -293,7 +293,7 @@ class _Comment:
 
 
 def _comments(text: str) -> list[_Comment]:
-    """Return the comments of a text in order: what begins with ``#`` outside of its scalars."""
+    """Return the comments of a text in order: each begins with ``#`` outside of the scalars."""
     lines = text.split("\n")
     starts = [0]
     for line in lines:
@@ -306,7 +306,7 @@ def _comments(text: str) -> list[_Comment]:
             # The text of a literal block begins on the next line; a comment may follow the mark.
             start = starts[begun.line + 1] if event.style in ("|", ">") else starts[begun.line] + begun.column
             end = max(start, starts[ended.line] + ended.column)
-            # A stand-in for each of its characters: the rest keeps its place.
+            # Each of its characters is replaced: the rest keeps its place.
             rest += [text[at:start], re.sub(r"[^\n]", "x", text[start:end])]
             at = end
     masked = "".join([*rest, text[at:]]).split("\n")
@@ -372,17 +372,17 @@ def edit_lines(block: str, old: Entry, new: Entry) -> str:
     return "".join(out)
 
 
-def _with_value(own: list[str], one: _Field, text: str, beside: Sequence[tuple[int, str]]) -> list[str]:
-    """Return the field's lines with another value; the comments of lines that go stand above it.
+def _with_value(own: list[str], one: _Field, text: str, comments: Sequence[tuple[int, str]]) -> list[str]:
+    """Return the field's lines with another value; comments of removed lines move above it.
 
-    beside: the comments on the field's lines: line, and text as a line of its own.
+    comments: those on the field's lines: line, and text as a line of its own.
     """
     if one.value.line == one.end.line == one.first:
         return [own[0][: one.value.column] + text + own[0][one.end.column :]]
-    # A literal text's mark stands before the comment.
+    # A literal text's mark comes before the comment.
     after_key = re.match(r" *:(?: *[|>][0-9+-]*)?( *(?: #.*)?\n)", own[0][one.key_end :])
     comment = after_key[1] if after_key else "\n"
-    above = [above for at, above in beside if at != one.first or not comment.strip()]
+    above = [above for at, above in comments if at != one.first or not comment.strip()]
     return [*above, f"{own[0][: one.key_end]}: {text}{comment}"]
 
 
@@ -408,7 +408,7 @@ def _fields(block: str) -> list[_Field]:
     root: Any = yaml.compose(block, Loader=LOADER)  # its only entry
     fields: list[_Field] = []
     for key, value in root.value[0][1].value:
-        # A block's own end lies on a later line: its last value ends it.
+        # A block's own end mark is on a later line: its last value's end counts.
         of_last = value.value[-1][1] if isinstance(value, yaml.MappingNode) and not value.flow_style else value
         begun, behind, start, end = key.start_mark, key.end_mark, value.start_mark, of_last.end_mark
         # A literal text ends where the next line begins.
