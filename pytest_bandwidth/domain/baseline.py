@@ -12,26 +12,25 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 
 SCHEMA = 2
 NEWEST_RUNS_KEPT = 20
-# To be raised with each change of a probe that changes what it reaches: figures of other versions are no reference.
+# Increase it with each change of a probe that changes its bandwidth: figures of other versions are not comparable.
 PROBE_VERSION = 1
 
-# Where Linux puts a process's memory, or what `object.__repr__` calls an address.
+# An address of a process's memory on Linux, or in a text of `object.__repr__`.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,16}|\b0x(?:7[ef]|5[56])[0-9a-f]{10}\b")
-# Of pytest's tmp_path and Python's tempfile.
+# Paths of pytest's tmp_path and Python's tempfile.
 _TEMPORARY = re.compile(r"pytest-of-[^/\]]+/pytest-[0-9]+|/tmp[a-z0-9_]{8}(?=[]/-]|$)")
 
 Metric = Literal["relative", "gbps"]
 
 
-# Nobody changes one; frozen, each of a large file's 100,000 would take several times as long to make.
+# Nobody changes a run. It is not frozen, since a frozen one takes several times as long to create.
 @dataclass(slots=True)
 class Run:
-    """Hold one fresh process's evidence. probe_gbps: the probe in the same rounds.
+    """Hold one fresh process's figures. probe_gbps: the probe's bandwidth in the same rounds.
 
-    dram_read, dram_written: bytes that DRAM moved, where hardware counters were asked.
-    commit, dirty: what was checked out, and whether what ran may have been other than that. extra: driver, runtime,
-    settings of the machine and versions of loaded libraries, by which a drop may be explained, and keys of later
-    versions.
+    dram_read, dram_written: bytes that DRAM moved, where hardware counters were read.
+    commit, dirty: the checked-out commit, and whether the code that ran may differ from it. extra: what may explain a
+    drop (driver, runtime, settings of the machine, versions of loaded libraries), and keys of later versions.
     """
 
     gbps: float
@@ -49,14 +48,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Hold what is known of one measurement (`key` = node id, then `` @ label`` where there is one).
+    """Hold the baseline of one measurement (`key` = node id, then `` @ label`` where there is one).
 
-    gbps: achieved GB/s that the entry stands for; exact where there are no runs (written by hand).
-    anchor: relative and GB/s of the first generation of runs, fixed while small drops are accepted.
+    gbps: achieved GB/s: the median of the runs, or the exact figure of an entry without runs (written by hand).
+    anchor: relative and GB/s of the first generation of runs. It stays the same while small drops are accepted.
     counts: what the traffic device counted, by name (``load_sectors`` …); empty for timed devices.
-    code: hashes that identify what the newest runs ran, by name (`CodeIdentity`); empty where that is not known.
-    line: where the entry begins in its file; no part of what the entry says.
-    extra: text of scalar keys that this version does not know, kept on a rewrite.
+    code: hashes that identify the code of the newest runs, by name (`CodeIdentity`); empty where it is unknown.
+    line: the entry's first line in its file; it is not part of the entry's content.
+    extra: text of scalar keys that this version does not read. A rewrite keeps them.
     """
 
     key: str
@@ -81,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class BaselineDevice:
-    """Name the device a baseline file belongs to, and the peak its owner vouches for (GB/s), if any."""
+    """Name the device that a baseline file belongs to, and the peak that the file gives (GB/s), if any."""
 
     name: str
     memory_gib: int | None = None
@@ -90,10 +89,7 @@ class BaselineDevice:
     line: int | None = field(default=None, compare=False)
 
     def matches(self, identity: DeviceIdentity) -> bool:
-        """Return whether this is the device at hand: the same name.
-
-        The same memory and kind where both sides give them.
-        """
+        """Return whether the names are the same, and memory and kind as well where both give them."""
         return (
             self.name == identity.name
             and (self.memory_gib is None or identity.memory_gib is None or self.memory_gib == identity.memory_gib)
@@ -101,7 +97,7 @@ class BaselineDevice:
         )
 
     def is_of_kind(self, identity: DeviceIdentity) -> bool:
-        """Return whether this is a device like the one at hand, a GPU, say; so may be one that does not tell."""
+        """Return whether both devices are of one kind, such as GPUs; also True where the file gives no kind."""
         return self.kind is None or self.kind == identity.kind
 
 
@@ -109,8 +105,8 @@ class BaselineDevice:
 class Baseline:
     """Hold one baseline file: a device and its entries by key, in the file's order.
 
-    code_of: the other device whose code alone the entries hold (`other_device`); None where they are whole.
-    note: what the reader of the file has to know, though it is no error.
+    code_of: the other device that the entries are from, without its figures (`code_alone`); None for this device's.
+    note: a remark on the file for its reader; it is not an error.
     """
 
     device: BaselineDevice | None
@@ -131,7 +127,7 @@ class Change:
 
 
 def changing_part(key: str) -> str | None:
-    """Return, in words, what in a key's parameters or label is another in each run, so that no run finds its entry."""
+    """Return, in words, which part of a key's parameters or label differs in each run, so that no entry is found."""
     given = re.search(r"\[.*|[ ]@[ ].*", key)
     for pattern, what in ((_ADDRESS, "an object's address"), (_TEMPORARY, "a temporary path")):
         if given is not None and (match := pattern.search(given[0])):
@@ -140,9 +136,9 @@ def changing_part(key: str) -> str | None:
 
 
 def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:
-    """Return the entry as files hold it: six digits, the newest runs, derived figures derived.
+    """Return the entry as it is written to a file: six digits, the newest runs, derived figures computed.
 
-    GB/s is the median of the runs, utilization GB/s ÷ peak where the file gives a peak.
+    GB/s is the median of the runs. Utilization is GB/s ÷ peak where the file gives a peak.
     """
     runs = tuple(_rounded_run(run) for run in entry.runs[-NEWEST_RUNS_KEPT:])
     gbps = median(run.gbps for run in runs) if runs else entry.gbps
@@ -154,7 +150,7 @@ def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:
 
 
 def rounded(figure: float) -> float:
-    """Return the figure to six significant digits, as files hold it: noise is a thousand times what that leaves out."""
+    """Return the figure to six significant digits, as in files: noise is a thousand times larger than this rounding."""
     return float(f"{figure:.5e}")
 
 
@@ -165,9 +161,9 @@ def _rounded_run(run: Run) -> Run:
 
 
 def agrees(written: float, derived: float, rounding: float) -> bool:
-    """Return whether a written figure is the derived one but for rounding.
+    """Return whether a written figure is the derived one, apart from rounding.
 
-    rounding: what the written digits leave open, in the figure's unit. At most 1 % of the figure counts as rounding,
-    so that ``2 TB/s`` does not stand for 1747 GB/s; one part in 10⁵ is always granted to the six digits of `rounded`.
+    rounding: the uncertainty of the written digits, in the figure's unit. At most 1 % of the figure counts as rounding,
+    so that ``2 TB/s`` does not match 1747 GB/s. One part in 10⁵ is always allowed, for the six digits of `rounded`.
     """
     return abs(written - derived) <= min(rounding, 0.01 * derived) + 1e-5 * derived

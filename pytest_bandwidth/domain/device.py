@@ -1,4 +1,4 @@
-"""Name a device as measurements do: its identity, its peak, its state around the samples."""
+"""Describe a device for its measurements: its identity, its peak, its state around the samples."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# Which clock times kernels; none does where their traffic is only counted.
+# The clock that times kernels, or "nothing" where their traffic is only counted.
 TimedOn = Literal["gpu", "host", "nothing"]
 Fact = str | int | float | bool | None
-# The setting of what counts that names the compiler's version, which matters as far as it changes the PTX. Of a GPU it
-# is a fact.
+# The compiler's version: a setting of devices that count traffic, since it may change the PTX; a fact of a GPU.
 COMPILER_SETTING = "nvrtc"
-# What compiled a kernel, whichever it was.
+# Settings that name the compiler of a kernel.
 COMPILERS = (COMPILER_SETTING, "triton", "numba-cuda")
-# The fact `other_processes` of a GPU whose driver numbers processes as they number themselves.
+# The fact `other_processes` of a GPU whose driver reports the ids that processes have themselves.
 SAME_PROCESS_IDS = "same process ids"
-# Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did, …
+# Findings of these codes: the GPU was slower than it can be, independently of the kernel, …
 MEMORY_CLOCK, SLOWDOWN, SM_CLOCK, SM_CLOCK_LOW = "memory-clock", "slowdown", "sm-clock", "sm-clock-low"
-# … that its memory fails, or that the host's time is part of the figures: none is to be read without them.
+# … its memory fails, or the host's time is part of the figures. The terminal always shows them.
 ECC, LAUNCH_BLOCKING, NOT_HELD = "ecc", "launch-blocking", "not-held"
 READ_OTHERWISE = (ECC, LAUNCH_BLOCKING, NOT_HELD, MEMORY_CLOCK, SLOWDOWN, SM_CLOCK, SM_CLOCK_LOW)
 
@@ -39,9 +38,9 @@ class Peak:
 class DeviceType:
     """Describe a type of device for `pytest_bandwidth_devices`: how it is named, opened and timed.
 
-    kind: its name, in options, baselines and documents. open: opens a device by what follows the colon of
-    ``KIND:VARIANT`` ("" where nothing does); raises DeviceUnavailable, one line with the remedy. timed_on: as its
-    devices' identities have it. usage: how users write it, such as ``cuda, cuda:N``. variants: matches each variant.
+    kind: its name, in options, baselines and documents. open: opens a device by the variant of ``KIND:VARIANT`` (""
+    without one); raises DeviceUnavailable, one line with the remedy. timed_on: as in its devices' identities. usage:
+    how users write it, such as ``cuda, cuda:N``. variants: a regular expression that matches each variant.
     """
 
     kind: str
@@ -55,10 +54,11 @@ class DeviceType:
 class DeviceIdentity:
     """Identify a device.
 
-    kind: as its `DeviceType` has it. serial: tells two devices of one model apart (a GPU's UUID, a host's name).
-    settings: whatever makes figures incomparable when it differs (MIG, ECC, thread count, architecture, compiler).
-    facts: whatever helps to explain a change (driver, clocks, cache sizes), by name with the unit in the name.
-    timed_on: what times kernels. variant: what opens this device of its kind in another process: ``1`` of ``cuda:1``.
+    kind: as in its `DeviceType`. serial: distinguishes two devices of one model (a GPU's UUID, a host's name).
+    settings: all that makes figures incomparable when it differs (MIG, ECC, thread count, architecture, compiler).
+    facts: all that may explain a change (driver, clocks, cache sizes), by name with the unit in the name.
+    timed_on: the clock that times kernels. variant: the part after the colon that opens this device: ``1`` of
+    ``cuda:1``.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class DeviceIdentity:
 
     @property
     def counts_only(self) -> bool:
-        """Return whether the device counts traffic and times nothing: its counts are exact, other processes or not."""
+        """Return whether the device counts traffic and times nothing: other processes do not change its counts."""
         return self.timed_on == "nothing"
 
 
@@ -99,8 +99,8 @@ class DeviceIdentity:
 class Conditions:
     """Hold the state of the device around the samples; None where it cannot be read.
 
-    others: the processes of others that were active; others_processors: how many of the host's processors they used, a
-    hypervisor's share (stolen_processors) included.
+    others: the other processes that were active; others_processors: how many of the host's processors they used,
+    including a hypervisor's share (stolen_processors).
     """
 
     sm_clock_mhz: float | None = None
@@ -126,7 +126,7 @@ def device_plain(identity: DeviceIdentity, peak: Peak | None) -> dict[str, Any]:
 
 
 def identity_of(device: Mapping[str, Any]) -> DeviceIdentity:
-    """Return the identity back from `device_plain`'s mapping; memory to the GiB."""
+    """Return the identity from `device_plain`'s mapping, with memory rounded to GiB."""
     gib = device.get("memory_gib")
     return DeviceIdentity(
         kind=device["kind"],

@@ -1,4 +1,4 @@
-"""Tell errors apart by what has to be done about them.
+"""Define the errors of the package, by what the user has to do about them.
 
 Every message is one line: what was found, what was expected, what to do.
 """
@@ -22,11 +22,11 @@ class KernelError(BandwidthError):
 
 
 class KernelFault(BandwidthError):
-    """Raised where a kernel is out of bounds, misaligned, reads what nothing wrote, or races. One line a fault."""
+    """Raised for accesses out of bounds, misaligned accesses, reads of unwritten memory and races. One line a fault."""
 
 
 class DeviceUnavailable(BandwidthError):
-    """Raised where the asked-for device cannot be used on this machine."""
+    """Raised where the requested device cannot be used on this machine."""
 
 
 class DeviceLost(BandwidthError):
@@ -38,12 +38,12 @@ class OutOfMemory(BandwidthError):
 
 
 class NotOnThisDevice(BandwidthError):
-    """Raised where the workload cannot run on the device, for a reason that is no fault: the test skips with it."""
+    """Raised where the device cannot run the workload, which is not an error: its message is the reason of the skip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Name one thing wrong with an input file; `line` counts from 1, and is 0 for the file as a whole."""
+    """Describe one error in an input file; `line` counts from 1, and is 0 for the file as a whole."""
 
     file: str
     line: int

@@ -1,4 +1,4 @@
-"""Keep the clock that the process began with, as a frozen one ends no loop; put off the search for garbage."""
+"""Keep the original clock of the process, since a frozen one ends no loop; disable garbage collection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Hold `time`'s functions of then, in a class: what libraries that freeze time put others for is in modules."""
+    """Hold the original functions of `time`, in a class: libraries that freeze time replace those in modules."""
 
     monotonic = staticmethod(time.monotonic)
     perf_counter = staticmethod(time.perf_counter)
@@ -22,7 +22,7 @@ clock = Clock()
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Collect no garbage meanwhile; afterwards it is as it was."""
+    """Disable garbage collection, and restore its state afterwards."""
     enabled = gc.isenabled()
     gc.disable()
     try:

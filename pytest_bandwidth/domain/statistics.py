@@ -1,7 +1,7 @@
-"""Summarise samples, and compute the quantiles that verdicts rest on.
+"""Summarise samples, and compute the quantiles that verdicts need.
 
 Quantile, IQR noise and the precision of a median; Student's t from the regularised incomplete beta function, since the
-standard library does not have it and this room uses nothing else.
+standard library does not have it and this room uses no other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def median_known(values: Iterable[float | None]) -> float | None:
-    """Return the median of the values that are known; None where none is."""
+    """Return the median of the known values; None without a known value."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 

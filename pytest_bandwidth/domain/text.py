@@ -11,15 +11,15 @@ LONGEST_SHOWN = 60
 SHORT_HASH = 10
 FULL_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
-# Invisible, or telling lies about the text around: controls but tab and newline; format characters and line separators;
-# fillers and others that Unicode lets a font ignore (Default_Ignorable_Code_Point); surrogates; no characters.
-# Unicode TR36 and TR39 say what they are misused for.
+# Invisible or misleading characters: controls except tab and newline; format characters and line separators; fillers
+# and others that a font may ignore (Default_Ignorable_Code_Point); surrogates; noncharacters. Unicode TR36 and TR39
+# describe their misuse.
 _ALWAYS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff"
 )
-# Joiners and variation selectors shape the letters and emoji beside them; between others they are invisible as well.
+# Joiners and variation selectors shape adjacent letters and emoji; between other characters they are invisible as well.
 _SHAPING = "\u200c\u200d\ufe00-\ufe0f"
 INVISIBLE = re.compile(
     f"[{_ALWAYS}{_SHAPING}](?<![^\x00-\x7f][{_SHAPING}])"  # one set in front keeps the search fast
@@ -35,10 +35,10 @@ def escaped(text: str) -> str:
 
 
 def shown(value: object, at_most: int = LONGEST_SHOWN) -> str:
-    """Return a user's value as a message quotes it: on one line, without invisible characters, cut where it grows long.
+    """Return a user's value for a message: on one line, without invisible characters, cut where it is long.
 
-    Text is cut before it is quoted. A mapping or list of more than a few items goes by its kind alone, and so does an
-    integer of thousands of digits, which Python does not write out.
+    Text is cut before it is quoted. A mapping or list of more than `at_most` items is shown by its kind alone, and so
+    is an integer of thousands of digits.
     """
     if isinstance(value, str):
         return escaped(repr(value if len(value) <= at_most else f"{value[:at_most]}…"))
@@ -52,13 +52,13 @@ def shown(value: object, at_most: int = LONGEST_SHOWN) -> str:
 
 
 def listed(names: Sequence[str], at_most: int) -> str:
-    """List names, and count those past so many: ``a, b and 3 more``."""
+    """List at most so many names, and count the others: ``a, b and 3 more``."""
     more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
     return f"{', '.join(names[:at_most])}{more}"
 
 
 def kind_of(value: object) -> str:
-    """Name a value's type with the library that it is of: ``torch.Tensor``."""
+    """Name a value's type with its library: ``torch.Tensor``."""
     return f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
 
 
@@ -77,23 +77,23 @@ def _escape(match: re.Match[str]) -> str:
 # `Documentation` of pyproject.toml's [project.urls]: messages link to its headings.
 DOCUMENTATION = "https://pytest-bandwidth.readthedocs.io/en/latest"
 _MASK = "***"
-# Shorter ones would be found inside the words of a sentence.
+# Shorter secrets would be found inside the words of a sentence.
 _SHORTEST_SECRET = 4
 # As a path it would be a folder named "s3:".
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _IN_TEXT = re.compile(rf"{_ADDRESS.pattern}[^\s'\"]*")
 _HELP = re.compile(rf"{re.escape(DOCUMENTATION)}/[a-z]+\.html#[a-z-]+\)?")
-# In an address of Azure's, what stands before an "@" is the container.
+# In an address of Azure, the part before an "@" is the container.
 _AZURE = re.compile(r"(?:abfss?|wasbs?|az|adl)://")
 
 
 def is_address(text: str) -> bool:
-    """Return whether text is an address (``s3://bucket/history``), and no path."""
+    """Return whether text is an address (``s3://bucket/history``), and not a path."""
     return _ADDRESS.match(text) is not None
 
 
 def masked(text: str) -> str:
-    """Return text with the credentials, query and fragment of each address in it as ``***``; but of our own pages.
+    """Return text with ``***`` for credentials, query and fragment of each address, except of our own pages.
 
     >>> masked("--bandwidth-history=s3://key:secret@bucket/history")
     '--bandwidth-history=s3://***@bucket/history'
@@ -111,7 +111,7 @@ def _masked(address: str) -> str:
 
 
 def _parts(address: str) -> tuple[str, str]:
-    """Return the credentials, "" where there are none, and what follows them. A secret may hold any sign, "/" too."""
+    """Return the credentials, or "", and the rest of the address. A secret may hold any character, "/" too."""
     rest = _ADDRESS.sub("", address, count=1)
     before, at, after = rest.rpartition("@")
     # A key of a bucket may hold an "@" as well.
@@ -120,10 +120,10 @@ def _parts(address: str) -> tuple[str, str]:
 
 
 class Address:
-    """Hold the address of a folder in a bucket: text that shows it, by ``str`` or ``repr``, holds no secret.
+    """Hold the address of a folder in a bucket, whose secrets ``str`` and ``repr`` mask.
 
     It joins as an absolute path does: ``folder / address`` is the address, ``address / name`` a file there, to show.
-    url: as it was given, for what opens it; name: the file's, else the folder's.
+    url: as it was given, to open it; name: the file's, else the folder's.
     """
 
     def __init__(self, url: str, file: str = "") -> None:
@@ -153,7 +153,7 @@ class Address:
         return hash((self.url, self._file))
 
     def without_secrets(self, text: str) -> str:
-        """Return text, of what opened the address, with each secret that the address holds as ``***``."""
+        """Return text of the library that opened the address, with ``***`` for each secret of the address."""
         credentials, rest = _parts(self.url)
         query = re.search(r"[?#](.*)", rest)
         whole = [credentials, *credentials.split(":", 1), query[1] if query else ""]

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import whole
 
-# Bytes that differ by less look alike in figures: a halo, or a counter.
+# A smaller difference does not show in figures: a halo, or a counter.
 LEAST_DIFFERENCE = 0.01
 _BYTES_PER_ELEMENT = {
     **{f"float{bits}": bits // 8 for bits in (64, 32, 16)},
@@ -20,7 +20,7 @@ _BYTES_PER_ELEMENT = {
 
 
 def differ(some_bytes: int, others: int) -> bool:
-    """Return whether two numbers of bytes look different in figures."""
+    """Return whether two numbers of bytes differ by enough to show in figures."""
     return abs(some_bytes - others) >= LEAST_DIFFERENCE * max(some_bytes, others)
 
 
@@ -30,7 +30,7 @@ class Traffic:
 
     bytes_read, bytes_written: distinct bytes, each buffer byte once per launch.
     flop: floating-point operations; 0 where the operation only moves data.
-    requested_read, requested_written: bytes asked for by every load and store, where that count is known apart.
+    requested_read, requested_written: bytes that all loads and stores ask for, where that count is known.
     """
 
     bytes_read: int
@@ -48,7 +48,7 @@ class Traffic:
                 raise UsageError(f"{name} is {value!r}, expected a whole number that is not negative")
 
     def __add__(self, other: Traffic) -> Traffic:
-        """Add two launches, one after the other. A requested count that one of them lacks is its distinct count."""
+        """Add two launches, one after the other. Distinct counts replace missing requested counts."""
         if not isinstance(other, Traffic):
             return NotImplemented
         return Traffic(
@@ -66,7 +66,7 @@ class Traffic:
 
     @property
     def bytes_requested(self) -> int:
-        """Return the bytes that all loads and stores ask for; the distinct bytes where that is not known apart."""
+        """Return the bytes that all loads and stores ask for; the distinct bytes where that is unknown."""
         read = self.bytes_read if self.requested_read is None else self.requested_read
         written = self.bytes_written if self.requested_written is None else self.requested_written
         return read + written
@@ -91,7 +91,7 @@ def bytes_per_element(dtype: Any) -> int:
     itemsize = getattr(dtype, "itemsize", None)
     if isinstance(itemsize, int) and not isinstance(itemsize, bool) and itemsize > 0:
         return itemsize
-    # numpy.float32 is a class: its itemsize is a descriptor, its name is what we know.
+    # numpy.float32 is a class: its itemsize is a descriptor, so its name is used.
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
     if name in _BYTES_PER_ELEMENT:
         return _BYTES_PER_ELEMENT[name]

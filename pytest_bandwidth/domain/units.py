@@ -1,6 +1,6 @@
 """Parse and format numbers with units, and moments, as people write and read them.
 
-Inside the package: bytes, seconds and fractions.
+The package itself uses bytes, seconds and fractions.
 
 GB are 10⁹ bytes and GiB 2³⁰ bytes throughout.
 """
@@ -108,7 +108,7 @@ def parse_count(text: str) -> int:
 
 
 def whole(value: Any) -> int | None:
-    """Return a whole number, of any type of such, as Python's; None for anything else, True and False included."""
+    """Return a whole number of any integer type as an int; None for anything else, True and False included."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -116,7 +116,7 @@ def whole(value: Any) -> int | None:
 
 
 def whole_sizes(value: Any, least: int = 0) -> tuple[int, ...] | None:
-    """Return a whole number, or several, as Python's; None for anything else or less than `least`."""
+    """Return one or several whole numbers as a tuple of int; None for anything else, or one below `least`."""
     one = whole(value)
     found = (one,) if one is not None else tuple(map(whole, value)) if isinstance(value, Iterable) else (None,)
     sizes = tuple(size for size in found if size is not None and size >= least)
@@ -124,15 +124,12 @@ def whole_sizes(value: Any, least: int = 0) -> tuple[int, ...] | None:
 
 
 def drop_of_log(log_drop: float) -> float:
-    """Return the drop as a fraction of what was before, from ln(before ÷ after): 0.0513 → 0.05; gains are negative."""
+    """Return the drop as a fraction, from ln(before ÷ after): 0.0513 → 0.05; gains are negative."""
     return -math.expm1(-log_drop)
 
 
 def log_of_drop(drop: float) -> float:
-    """Return ln(before ÷ after) of a drop as a fraction of what was before: 0.05 → 0.0513.
-
-    The inverse of `drop_of_log`.
-    """
+    """Return ln(before ÷ after) of a drop as a fraction: 0.05 → 0.0513. It is the inverse of `drop_of_log`."""
     return -math.log1p(-drop)
 
 
@@ -185,7 +182,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def digits(value: float) -> str:
-    """Return a positive figure with as many decimals as make three to four digits worth reading."""
+    """Format a positive figure with three to four significant digits."""
     magnitude = abs(value)
     if magnitude >= 100 or magnitude == 0:
         return f"{value:.0f}"

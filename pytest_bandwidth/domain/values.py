@@ -1,7 +1,7 @@
-"""Read what users give: the values of options and of the marker's arguments, and the lists that their hooks return.
+"""Parse the values of options and of the marker's arguments, and check the lists that user hooks return.
 
-A ValueError says what was found in a value and what was expected. Loaded in every pytest run: what is of weight is
-imported where a value is parsed.
+A ValueError names the value found and the value expected. Every pytest run loads this module: heavy modules are
+imported only where a value is parsed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import field
-from os.path import isfile  # of a name that no file system takes, Path's raises
+from os.path import isfile  # Path.is_file raises for a name that no file system accepts
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ def argument(parse: Parser, meaning: str) -> Any:
 
 
 def fitting(read: Parser, fits: Callable[[Any], bool], expected: str) -> Parser:
-    """Return a parser that takes a text if `read` can read it and its value `fits`. `expected` is for the error."""
+    """Return a parser that accepts a text if `read` can read it and its value `fits`. `expected` is for the error."""
 
     def parse(text: str) -> Any:
         with suppress(ValueError):
@@ -36,7 +36,7 @@ def fitting(read: Parser, fits: Callable[[Any], bool], expected: str) -> Parser:
 
 
 def count(least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that are no less."""
+    """Return a parser of whole numbers of at least `least`."""
     return fitting(int, lambda value: least <= value <= 10**6, f"a whole number from {least} to 1000000")
 
 
@@ -46,7 +46,7 @@ def positive(most: float, expected: str) -> Callable[[str], float]:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return a parser that takes these words alone."""
+    """Return a parser that accepts only these words."""
     return fitting(str, lambda text: text in words, f"{', '.join(words[:-1])} or {words[-1]}")
 
 
@@ -122,7 +122,7 @@ def commit(text: str) -> str:
 
 
 def path(text: str) -> Path:
-    """Parse a path, no address."""
+    """Parse a path. An address is an error."""
     from pytest_bandwidth.domain.text import is_address, masked
 
     if not text.strip():
@@ -137,7 +137,7 @@ def path(text: str) -> Path:
 
 
 def parsed(option: str, text: str | None, parse: Parser) -> Any:
-    """Return what was given for an option of a command, None where nothing was. Raises UsageError that names it."""
+    """Parse the value of a command's option; None where it was not given. Raises UsageError that names the option."""
     from pytest_bandwidth.domain.errors import UsageError
 
     try:
@@ -149,7 +149,7 @@ def parsed(option: str, text: str | None, parse: Parser) -> Any:
 def brought(name: str, found: Iterable[object], kind: type[Kind], called: str | None = None) -> list[Kind]:
     """Return all items of lists that user code returned. Raises UsageError that names the first one of another type.
 
-    name: of the code that returned them. called: what the items are, where the type does not say it.
+    name: that of the code that returned them. called: a name for the items, where the type's name is not enough.
     """
     from pytest_bandwidth.domain.errors import UsageError
     from pytest_bandwidth.domain.text import shown

@@ -1,4 +1,4 @@
-"""Name the six verdicts, what each does to a test, and the numbers that a decision rests on."""
+"""Define the six verdicts, their effect on a test, and the numbers that a decision is based on."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Status(str, Enum):
 
     @property
     def warns(self) -> bool:
-        """Return whether it could not be judged: then it passes with a warning, and fails with ``strict``."""
+        """Return whether the test could not be judged: it passes with a warning, or fails with ``strict``."""
         return self is _UNDECIDED
 
     def fails(self, *, strict: bool) -> bool:
         return self in _FAILING or (strict and self is _UNDECIDED)
 
 
-# Looking a member up in its class takes a microsecond, and every row is asked often.
+# Looking a member up in its class takes a microsecond, and this happens often for every row.
 _FAILING = (Status.REGRESSED, Status.MISMATCH)
 _UNDECIDED = Status.UNDECIDED
 
@@ -74,15 +74,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Hold what a decision rests on; None where it does not.
+    """Hold the numbers that a decision is based on; None for numbers that it does not use.
 
-    figure: what was compared; observed and reference are values of it (GB/s, or a share of the probe): this code's and
-    the old code's, or the baseline's. Of a floor: its own figure, and the limit.
-    drop: fraction of the reference that was lost; low, high: its bounds, 99.8 % and 99 % one-sided over all looks.
-    tolerance: the smallest loss that has to be caught. allowed_drop: the drop past which it is REGRESSED.
+    figure: the compared figure. observed, reference: its values (GB/s, or a share of the probe) for this code, and for
+    the old code or the baseline. For a floor: the observed figure, and the limit.
+    drop: fraction of the reference that was lost; low, high: its bounds, 99.7 % and 99 % one-sided over all looks.
+    tolerance: the smallest loss that has to be caught. allowed_drop: the drop above which the test is REGRESSED.
     detects: the smallest drop that is found 95 times in 100.
     spread: standard deviation of ln(figure) from process to process, or of pairs' log ratios; degrees: of freedom.
-    runs: of the baseline, or pairs, or processes in which old and new ran.
+    runs: the number of the baseline's runs, of pairs, or of comparisons in one process.
     confirmations: the figure in each new process.
     """
 
@@ -107,10 +107,10 @@ _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Hold a verdict, the rule that gave it, its numbers, and plain facts that a sentence about it needs.
+    """Hold a verdict, the rule that gave it, its numbers, and plain facts for the sentence about it.
 
     rule: one of `Rule`, a validity finding's code, ``floor:NAME`` or ``setting:NAME``. facts: by name, plain data;
-    `reports.wording` says which rule has which. why_not: why better evidence could not be had, in words.
+    `reports.wording` uses them by rule. why_not: why better evidence was not available, in words.
     """
 
     status: Status

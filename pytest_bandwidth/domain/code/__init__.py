@@ -1,1 +1,1 @@
-"""Tell what code ran: hashes that identify it, and what its PTX says."""
+"""Identify the code that ran by hashes, and read its PTX."""

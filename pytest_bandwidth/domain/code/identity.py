@@ -1,7 +1,7 @@
-"""Name the code that was measured: whether two measurements ran the same machine code in the same launch.
+"""Identify the code that was measured, to find whether two measurements ran the same machine code in the same launch.
 
-A regression is a property of code. Where the code is what it was, nothing has regressed, whatever the clock says.
-Where nothing tells code more finely, it is known by the files that its process read.
+A regression is a property of code. Where the code is unchanged, nothing has regressed, even if the run took longer.
+Code without a more precise identification is identified by the files that its process read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ _HASH = re.compile(rf"[0-9a-f]{{{DIGITS}}}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class CodeIdentity:
-    """Hold hashes of what ran; None where that is not known.
+    """Hold hashes of the code that ran; None where they are unknown.
 
     ptx: a kernel's PTX in its normal form (`ptx_normal_form`). sass: its machine code for this device, with its
-    constants. launch: grid, block, shared memory, each argument's type and size, scalars' values. arguments: of a
-    kernel's launch the arguments alone.
-    function: what stands for a callable's code: what the test says of it, a function's bytecode, or the files that
-    its process read.
-    inputs: the contents of the integer and boolean arrays that it reads; None where there are none.
+    constants. launch: grid, block, shared memory, each argument's type and size, scalars' values. arguments: only the
+    arguments of a kernel's launch.
+    function: a callable's code: the identity that the test gives, its bytecode, or the files that its process read.
+    inputs: the contents of the integer and boolean arrays that it reads; None without such arrays.
     """
 
     ptx: str | None = None
@@ -39,27 +38,27 @@ class CodeIdentity:
     inputs: str | None = None
 
     def known(self) -> dict[str, str]:
-        """Return the hashes that there are, by name."""
+        """Return the known hashes, by name."""
         return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
 
     def is_same(self, then: CodeIdentity, *, by: str) -> bool:
-        """Return whether both surely are the same code in the same launch, on the same indices.
+        """Return whether both are certainly the same code in the same launch, on the same indices.
 
-        by: "sass" where a kernel is timed: its machine code and its PTX have to be the same. "ptx" where its PTX is
-        executed, which is then all that runs.
+        by: "sass" where a kernel is timed: its machine code and its PTX have to be the same. "ptx" where only its PTX
+        is executed.
         """
         known = self._all_parts(by)
         return known is not None and known == then._all_parts(by)
 
     def fingerprint(self, *, by: str) -> str | None:
-        """Return a hash that only those have alike that are the same code; None where `is_same` holds for none."""
+        """Return a hash that is equal only for the same code; None where `is_same` is never true."""
         known = self._all_parts(by)
         return None if known is None else digest(*known)
 
     def _all_parts(self, by: str) -> tuple[str, ...] | None:
-        """Return all that tells it from other code; None where it cannot be told.
+        """Return all hashes that distinguish it from other code; None where they do not suffice.
 
-        PTX goes with machine code: a part of that may be left out only where the PTX is the same.
+        Machine code is compared together with its PTX: parts of it may be left out only where the PTX is the same.
         """
         of_kernel = getattr(self, by)
         if self.launch is None or (of_kernel is None and self.function is None):
@@ -68,29 +67,29 @@ class CodeIdentity:
         return self.ptx or "", machine_code, self.function or "", self.launch, self.inputs or ""
 
     def standing(self, then: CodeIdentity, *, by: str) -> Literal["same", "changed"] | None:
-        """Tell whether this is `then`'s code, or surely another; None where that is not known. by: as in `is_same`."""
+        """Return whether this is `then`'s code, or certainly another; None if that is unknown. by: as in `is_same`."""
         if self.is_same(then, by=by):
             return "same"
         return "changed" if self.changes_since(then) else None
 
     def changes_since(self, then: CodeIdentity) -> tuple[str, ...]:
-        """Say what surely changed since `then`; empty where nothing did, or where it is not known on both sides."""
+        """Describe what certainly changed since `then`; empty where nothing did, or where one side is unknown."""
         changed = self._changed(then)
-        said = []
+        changes = []
         if changed & _OF_SOURCE:
-            said.append(CODE_CHANGED if "ptx" in changed else FUNCTION_CHANGED)
+            changes.append(CODE_CHANGED if "ptx" in changed else FUNCTION_CHANGED)
         elif (rebuilt := self.rebuilt_since(then)) is not None:
-            said.append(rebuilt)
+            changes.append(rebuilt)
         if "launch" in changed:
             of_arguments = None if then.arguments is None or self.arguments is None else "arguments" in changed
             of_call = self.function is not None and self.ptx is None and self.sass is None
-            said.append(CALL_CHANGED if of_call else _LAUNCH_CHANGES[of_arguments])
+            changes.append(CALL_CHANGED if of_call else _LAUNCH_CHANGES[of_arguments])
         if "inputs" in changed:
-            said.append(INPUTS_CHANGED)
-        return tuple(said)
+            changes.append(INPUTS_CHANGED)
+        return tuple(changes)
 
     def rebuilt_since(self, then: CodeIdentity) -> str | None:
-        """Say that the machine code surely changed and nothing tells of another source: the toolchain did it."""
+        """Describe a change of machine code that the toolchain made, without a known change of source; else None."""
         changed = self._changed(then)
         if "sass" not in changed or changed & _OF_SOURCE:
             return None
@@ -104,12 +103,12 @@ class CodeIdentity:
 
 
 CODE_CHANGED, FUNCTION_CHANGED = "the kernel's code changed", "the code changed"
-# Hashes that change with the source; machine code does so without, too.
+# Hashes that change with the source. Machine code also changes without it.
 _OF_SOURCE = {"ptx", "function"}
 INPUTS_CHANGED = "the contents of an index array changed"
 SHAPE_CHANGED = "the launch changed: grid, block or shared memory"
 CALL_CHANGED = "the call changed: types, sizes or values of its arguments, or of variables that it captured"
-# By whether its arguments are others, which older baselines do not tell.
+# By whether its arguments changed; None where the baseline has no hash of them.
 _LAUNCH_CHANGES = {
     None: "the launch changed: grid, block, shared memory, or the arguments' types, sizes or values",
     True: "the launch's arguments changed: their types, sizes or values",
@@ -123,10 +122,10 @@ UNKNOWN_CODE = CodeIdentity()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCode:
-    """Hold the identity of what is measured, and what an update keeps of a kernel: its PTX in its normal form, and the
-    file of machine code that it was loaded from.
+    """Hold the identity of the measured code, and the parts of a kernel that an update stores.
 
-    unknown: why a kernel cannot be identified. files: the text of the list of files that identifies it (`FileList`).
+    ptx: its PTX in its normal form. cubin: the file of machine code that it was loaded from. unknown: why it cannot be
+    identified. files: the text of the list of files that identifies it (`FileList`).
     """
 
     identity: CodeIdentity = UNKNOWN_CODE
@@ -137,12 +136,12 @@ class MeasuredCode:
 
 
 def identity_of_plain(plain: Mapping[str, object]) -> CodeIdentity:
-    """Return the identity back from `CodeIdentity.known`, leaving out what a later version may add to it."""
+    """Return the identity from the mapping of `CodeIdentity.known`. Unknown names are ignored."""
     return CodeIdentity(**{name: value for name in NAMES if isinstance(value := plain.get(name), str)})
 
 
 def digest(*parts: str | bytes) -> str:
-    """Hash texts and bytes, in order, each with its length: no two lists have one concatenation."""
+    """Hash texts and bytes in order, each with its length, so that no two lists are hashed as the same bytes."""
     found = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
@@ -156,13 +155,13 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def is_installed(path: str) -> bool:
-    """Return whether a file is a distribution's: in any environment, also in one below the root folder."""
+    """Return whether a file belongs to an installed distribution, also in an environment below the root folder."""
     return not _INSTALLED.isdisjoint(path.split(os.sep))
 
 
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """Hold the hashes of files by path, and the versions of what is installed by name.
+    """Hold hashes of files by path, and versions of distributions and hashes of environment variables by name.
 
     Paths are relative to the root folder, so that a list is the same in another folder.
     """
@@ -179,21 +178,21 @@ class FileList:
         return digest(self.text())
 
     def changes_since(self, then: FileList) -> tuple[str, ...]:
-        """Say which files changed since `then`, and which versions, each by name."""
-        said = []
+        """List the files and versions that changed since `then`, each by name."""
+        changes = []
         for path in sorted(self.files.keys() | then.files.keys()):
             old, new = then.files.get(path), self.files.get(path)
             if old != new:
-                said.append(f"{path} {'is new' if old is None else 'is gone' if new is None else 'changed'}")
+                changes.append(f"{path} {'is new' if old is None else 'is gone' if new is None else 'changed'}")
         for name in sorted(self.versions.keys() | then.versions.keys()):
             old, new = then.versions.get(name), self.versions.get(name)
             if old != new:
-                said.append(f"{name} {old or 'not installed'} → {new or 'not installed'}")
-        return tuple(said)
+                changes.append(f"{name} {old or 'not installed'} → {new or 'not installed'}")
+        return tuple(changes)
 
 
 def file_list_of(text: str) -> FileList:
-    """Return the list back from its text. Raises ValueError for anything else."""
+    """Return the list from its text. Raises ValueError for anything else."""
     plain = json.loads(text)
     if not isinstance(plain, dict) or plain.keys() != {"files", "versions"}:
         raise ValueError("found no list of files")

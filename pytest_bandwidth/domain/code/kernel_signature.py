@@ -1,4 +1,4 @@
-"""Find in a CUDA source what PTX leaves out: the names of a kernel's parameters, and the types of arrays."""
+"""Find in a CUDA source what its PTX lacks: the names of a kernel's parameters, and the types of arrays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def without_comments(source: str) -> str:
 
 
 class SourceParameter(NamedTuple):
-    """Describe one parameter of a kernel, as its source declares it. A field is "" where the source does not say.
+    """Describe one parameter of a kernel, as its source declares it. A field is "" where it is unknown.
 
-    pointee: the type that a pointer points at: ``const float* x`` → ``float``. held: the type of a parameter that is no
-    pointer: ``const int n`` → ``int``.
+    pointee: the type that a pointer points at: ``const float* x`` → ``float``. held: the type of any other parameter:
+    ``const int n`` → ``int``.
     """
 
     name: str
@@ -33,15 +33,15 @@ class SourceParameter(NamedTuple):
 
 @functools.lru_cache(256)
 def lacks_initialiser(source: str, variable: str) -> bool:
-    """Return whether the source declares a __constant__ variable without a value; PTX writes a zero like none."""
+    """Return whether the source declares a __constant__ variable without a value, which PTX writes as a zero."""
     declared = rf"__constant__[^;={{}}()]*\b{re.escape(variable)}\b\s*(?:\[[^\]]*\]\s*)*[;,]"
     return re.search(declared, without_comments(source[:1_000_000])) is not None
 
 
 def type_of_variable(source: str, variable: str) -> str:
-    """Return the type of a __constant__ or __device__ variable, of an array its elements', as written: ``float``.
+    """Return the type of a __constant__ or __device__ variable, or of an array's elements, as written: ``float``.
 
-    Empty where the source does not tell, or declares it more than once.
+    Empty where the source does not declare it, or declares it with several types.
     """
     declared = rf"__(?:constant|device)__([^;={{}}()]*?)\b{re.escape(variable)}\b\s*(?:\[[^\]]*\]\s*)*[;,=({{]"
     kinds = set()
@@ -54,7 +54,7 @@ def type_of_variable(source: str, variable: str) -> str:
 
 @functools.lru_cache(256)
 def source_parameters(source: str, kernel: str, count: int) -> tuple[SourceParameter, ...]:
-    """Return `kernel`'s `count` parameters; named ``argument 1`` … where the source does not tell.
+    """Return `kernel`'s `count` parameters; named ``argument 1`` … where the source does not define so many.
 
     kernel: its PTX name. Cached: launches repeat and sources are long.
     """
@@ -73,7 +73,7 @@ def source_parameters(source: str, kernel: str, count: int) -> tuple[SourceParam
 
 
 def _types(parameter: str) -> tuple[str, str]:
-    """Return the type that a parameter points at, and its own where it is no pointer."""
+    """Return the type that a parameter points at, and its own type where it is not a pointer."""
     before, star, _ = parameter.partition("*")
     if not star:
         before, bracket, _ = parameter.partition("[")

@@ -1,4 +1,4 @@
-"""Say what is stored of a kernel: its PTX, its machine code, how it was launched; and how these changed.
+"""Read the stored parts of a kernel (its PTX, its machine code, its launch), and describe their changes.
 
 Machine code is the file that NVRTC made (a cubin), which only a GPU's driver opens.
 """
@@ -19,14 +19,14 @@ _LINE = re.compile(r"\A\.version (\d{1,3})\.(\d{1,3})$", re.MULTILINE | re.ASCII
 _TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE | re.ASCII)
 _ENTRY = re.compile(r"\.entry\s+([%$A-Za-z_][\w$]*)\s*(?:\(([^)]*)\))?", re.ASCII)
 _PARAMETER = re.compile(r"\.param\b[^,\[]*?\.(?:[bsuf](8|16|32|64|128)|(f16x2))\b[^,\[]*(?:\[(\d+)\])?", re.ASCII)
-# A variable that nothing initialises: the host sets it, or kernels keep something in it from launch to launch.
+# A variable without an initialiser: the host sets it, or kernels keep a value in it from launch to launch.
 _UNSET = re.compile(
     r"^\s*(?:\.\w+\s+)*?\.(?:global|const)\b[^;={]*?([%$A-Za-z_][\w$]*)\s*(?:\[[^\]]*\]\s*)*;", re.M | re.A
 )
 
 
 def version_of(ptx: str) -> Version | None:
-    """Return the version in a module's first line; None where that is another line."""
+    """Return the PTX version in a module's first line; None where that line has no version."""
     found = _LINE.match(ptx)
     return None if found is None else (int(found[1]), int(found[2]))
 
@@ -37,7 +37,7 @@ def in_version(ptx: str, version: Version) -> str:
 
 
 def newest_version(cuda: Version) -> Version:
-    """Return the newest version that a driver of that version of CUDA takes (PTX ISA, "Release Notes")."""
+    """Return the newest PTX version that a driver of a CUDA version accepts (PTX ISA, "Release Notes")."""
     major, minor = cuda
     if major == 12 and minor > 5:
         return 8, 5 if minor == 6 else minor - 1
@@ -45,14 +45,14 @@ def newest_version(cuda: Version) -> Version:
 
 
 def target_of(ptx: str) -> str | None:
-    """Return the architecture that a module was compiled for, as in ``sm_90``; None where it does not say."""
+    """Return the architecture that a module was compiled for, such as ``sm_90``; None where it names no target."""
     found = _TARGET.search(ptx)
     return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True)
 class PtxEntry:
-    """Hold a kernel's name, the bytes of each parameter, and the variables that its own code does not give a value."""
+    """Hold a kernel's name, the bytes of each parameter, and the variables of its module without an initialiser."""
 
     name: str
     parameter_bytes: tuple[int, ...]
@@ -73,7 +73,7 @@ def entry_of(ptx: str) -> PtxEntry | None:
 
 
 def why_not_interchangeable(old: str, new: str) -> str | None:
-    """Return why the old kernel may not be launched in the new one's place, on its arguments; None where it may."""
+    """Return why the old kernel must not be launched with the new one's arguments; None where it may."""
     before, now = entry_of(old), entry_of(new)
     if before is None:
         return "its PTX holds no kernel, or several"
@@ -89,9 +89,9 @@ def why_not_interchangeable(old: str, new: str) -> str | None:
 
 CONTEXT_LINES = 3
 MOST_LINES = 400
-# Of a line: tables of constants are written in one.
+# Characters of a line: a table of constants is written in one line.
 LONGEST_LINE = 400
-# Past so many lines a side, lines that occur often are not aligned: that would take minutes.
+# With more lines on a side, lines that occur often are not aligned: that would take minutes.
 ALIGNED_LINES = 3000
 ONLY_REGISTERS = "the same instructions, in other registers"
 _NUMBER = re.compile(r"(?<=[%$][A-Za-z])\d+|(?<=%[A-Za-z]{2})\d+|(?<=%[A-Za-z]{3})\d+")
@@ -100,9 +100,9 @@ _KINDS = {"ld": "loads", "st": "stores"}
 
 
 def ptx_diff(old: str, new: str) -> str:
-    """Return the lines that differ, those taken out with ``-`` and those put in with ``+``, and some around them.
+    """Return the lines that differ, removed ones with ``-`` and added ones with ``+``, and some lines of context.
 
-    A register that merely has another number makes no difference.
+    The numbers of registers are not compared.
     """
     before, after = old.splitlines(), new.splitlines()
     old_lines, new_lines = ([_NUMBER.sub("", line) for line in lines] for lines in (before, after))
@@ -124,36 +124,36 @@ def ptx_diff(old: str, new: str) -> str:
 
 
 def access_changes(old: str, new: str) -> str | None:
-    """Say which loads and stores of global memory, by width, stand in the code more or less often; None where none."""
+    """Describe which loads and stores of global memory, by width, the code has more or less often; else None."""
     before, after = _accesses(old), _accesses(new)
-    said = [
+    changes = [
         f"{_KINDS[kind]} of {bits} bits {before[kind, bits]} → {after[kind, bits]}"
         for kind, bits in sorted({*before, *after})
         if before[kind, bits] != after[kind, bits]
     ]
-    return f"in its code, {', '.join(said)}" if said else None
+    return f"in its code, {', '.join(changes)}" if changes else None
 
 
 def _accesses(ptx: str) -> Counter[tuple[str, int]]:
     return Counter((kind, int(of or 1) * int(bits)) for kind, of, bits in _ACCESS.findall(ptx))
 
 
-# In an entry's `code`, the hash of the file that the kernel was loaded from. It says nothing of sameness.
+# In an entry's `code`, the hash of the file that the kernel was loaded from. It is not compared.
 CUBIN = "cubin"
-# Kept PTX and machine code are no larger.
+# The largest PTX or machine code that is stored.
 LARGEST_BYTES = 8 * 2**20
 FILES_KEPT = 16
-# Returns the file that an entry's `code` stands for, None where none was kept; or raises BandwidthError.
+# Returns the file that an entry's `code` identifies, None where no file was stored; or raises BandwidthError.
 CubinSource = Callable[[Mapping[str, str]], bytes | None]
 
 
 def text_of_cubin(cubin: bytes) -> str:
-    """Return machine code as text, which JSON can carry."""
+    """Return machine code as text for JSON."""
     return b64encode(cubin).decode()
 
 
 def cubin_of_text(text: object) -> bytes | None:
-    """Return machine code back; None for what is no such text, or too large."""
+    """Return machine code from its text; None for any other value, or where it is too large."""
     if not isinstance(text, str) or len(text) > 4 * LARGEST_BYTES // 3 + 4:
         return None
     try:
@@ -164,7 +164,7 @@ def cubin_of_text(text: object) -> bytes | None:
 
 @functools.lru_cache(FILES_KEPT)
 def _decoded(text: str) -> bytes:
-    """Decode it. Cached, since the kernels of a file share theirs."""
+    """Decode the text. Cached, since all kernels of a file have the same."""
     return b64decode(text, validate=True)
 
 
@@ -180,7 +180,7 @@ class LaunchShape(NamedTuple):
     shared_bytes: int = 0
 
     def recorded(self) -> dict[str, int]:
-        """Return it as whole numbers by name; what is 1 block or thread along y or z, or no memory, goes without."""
+        """Return the shape as whole numbers by name, without extents of 1 along y or z, or 0 bytes."""
         found: dict[str, int] = {}
         for name, extents in (("grid", self.grid), ("block", self.block)):
             found |= {f"{name}_{axis}": n for axis, n in zip(_AXES, extents, strict=True) if axis == "x" or n != 1}
@@ -188,7 +188,7 @@ class LaunchShape(NamedTuple):
 
 
 def shape_of(recorded: Mapping[str, int]) -> LaunchShape | None:
-    """Return the shape back from `LaunchShape.recorded`; None where none was recorded."""
+    """Return the shape from `LaunchShape.recorded`; None where no shape was recorded."""
     if "grid_x" not in recorded or "block_x" not in recorded:
         return None
     grid, block = (tuple(recorded.get(f"{name}_{axis}", 1) for axis in _AXES) for name in ("grid", "block"))
@@ -196,15 +196,15 @@ def shape_of(recorded: Mapping[str, int]) -> LaunchShape | None:
 
 
 def shape_changes(then: LaunchShape, now: LaunchShape) -> list[str]:
-    """Say which of them are others now: grid 4,096 → 8,192."""
-    said = [
+    """Describe the changes of a launch: grid 4,096 → 8,192."""
+    changes = [
         f"{name} {_extents(before)} → {_extents(after)}"
         for name, before, after in (("grid", then.grid, now.grid), ("block", then.block, now.block))
         if before != after
     ]
     if then.shared_bytes != now.shared_bytes:
-        said.append(f"dynamic shared memory {then.shared_bytes:,} → {now.shared_bytes:,} B a block")
-    return said
+        changes.append(f"dynamic shared memory {then.shared_bytes:,} → {now.shared_bytes:,} B a block")
+    return changes
 
 
 def _extents(extents: tuple[int, int, int]) -> str:

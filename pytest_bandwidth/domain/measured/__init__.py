@@ -1,1 +1,1 @@
-"""Hold what one workload was measured at: rounds, DRAM traffic, figures, and whether and why they are believed."""
+"""Hold one workload's measurement: rounds, DRAM traffic, figures, and whether and why they are valid."""

@@ -1,4 +1,4 @@
-"""Hold what the operators of a framework's callable move, one by one, beside the least that a fused one would."""
+"""Hold what each operator of a framework's callable moves, and the least that one fused operator would move."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pytest_bandwidth.domain.traffic import differ
 from pytest_bandwidth.domain.units import counted, digits, format_bytes
 
-# A finding of this code tells that a callable's operators move other bytes than were declared.
+# A finding of this code: a callable's operators move other bytes than were declared.
 MATERIALISED = "operators-move"
-# In a measurement's `detail`.
+# The key of an explanation in a measurement's `detail`.
 EXPLAINED = "explained"
 OPERATORS_LISTED = 200
 
@@ -22,7 +22,7 @@ Bound = Literal["memory", "compute"]
 class Operator:
     """Hold one operator: its name, the distinct bytes of the arrays that it reads and writes, and its FLOP.
 
-    bytes_read, bytes_written: None where the framework only tells their sum. flop: None where it tells none.
+    bytes_read, bytes_written: None where the framework reports only their sum. flop: None where it is unknown.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Operator:
         return self.flop / self.bytes_moved if self.flop is not None and self.bytes_moved else None
 
     def bound(self, ridge_point: float | None) -> Bound | None:
-        """Return what bounds it under the roofline; None where its FLOP or the ridge point are unknown."""
+        """Return what bounds the operator under the roofline; None where its FLOP or the ridge point are unknown."""
         intensity = self.arithmetic_intensity
         if intensity == 0:
             return "memory"
@@ -48,7 +48,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Hold how a framework's operators are spoken of; caveat: what is to be known of their count."""
+    """Hold the words for a framework's operators in messages; caveat: a remark on their count."""
 
     framework: str
     operator: str
@@ -59,10 +59,10 @@ class Wording:
 class Explanation:
     """Hold what a call's operators move.
 
-    least_bytes: what one fused operator would move: inputs that any operator reads, and results, each byte once.
-    intermediates: bytes of each array that was made on the way and not returned, the largest first; None where the
-    framework does not tell them. compiled_bytes: what the compiler says that its program accesses; None where it does
-    not. is_compiled: whether that program is what runs, and not the operators one by one. ridge_point: the device's.
+    least_bytes: what one fused operator would move: the inputs that operators read, and the results, each byte once.
+    intermediates: bytes of each array that was created and not returned, the largest first; None where the framework
+    does not report them. compiled_bytes: what the compiled program accesses, by its compiler's count; None without a
+    count. is_compiled: whether that program runs, and not the operators one by one. ridge_point: the device's.
     """
 
     wording: Wording
@@ -78,7 +78,7 @@ class Explanation:
         return sum(operator.bytes_moved for operator in self.operators)
 
     def under(self, ridge_point: float) -> Explanation:
-        """Return the same beside a device's ridge point, which tells what bounds each operator."""
+        """Return the explanation with a device's ridge point, which decides what bounds each operator."""
         return replace(self, ridge_point=ridge_point)
 
     def __str__(self) -> str:
@@ -87,10 +87,10 @@ class Explanation:
         total = f"{counted(len(self.operators), words.operator)} {self._move} {format_bytes(self.bytes_moved)}"
         made = self.intermediates
         between = f": {counted(len(made), 'intermediate')}, {format_bytes(sum(made))}, materialised" if made else ""
-        said = [f"{total}{words.caveat}{between}"]
+        clauses = [f"{total}{words.caveat}{between}"]
         if self.compiled_bytes is not None:
-            said.append(f"compiled, {format_bytes(self.compiled_bytes)} by the compiler's count")
-        lines = ["; ".join([*said, self._fused])]
+            clauses.append(f"compiled, {format_bytes(self.compiled_bytes)} by the compiler's count")
+        lines = ["; ".join([*clauses, self._fused])]
         for one in self.operators:
             if one.bytes_read is None or one.bytes_written is None:
                 parts = [f"moves {format_bytes(one.bytes_moved)}"]
@@ -106,19 +106,19 @@ class Explanation:
     def differs(self, declared_bytes: int) -> str | None:
         """Return a sentence where the operators move other bytes than were declared.
 
-        None where they do not, or where nothing tells what the compiled program moves.
+        None where they do not, or where the bytes of the compiled program are unknown.
         """
-        told, words = self.compiled_bytes if self.is_compiled else self.bytes_moved, self.wording
-        if told is None or not differ(told, declared_bytes):
+        moved, words = self.compiled_bytes if self.is_compiled else self.bytes_moved, self.wording
+        if moved is None or not differ(moved, declared_bytes):
             return None
         if self.is_compiled:
             found = (
-                f"{words.framework}'s compiled program accesses {format_bytes(told)}, by its compiler's count"
+                f"{words.framework}'s compiled program accesses {format_bytes(moved)}, by its compiler's count"
                 f" ({format_bytes(self.bytes_moved)} if nothing were fused)"
             )
         else:
             operators = words.operator if len(self.operators) == 1 else f"{words.operator}s"
-            found = f"{words.framework}'s {operators} {self._move} {format_bytes(told)}{words.caveat}"
+            found = f"{words.framework}'s {operators} {self._move} {format_bytes(moved)}{words.caveat}"
             made = self.intermediates
             if made:
                 size = f"of {'' if made[0] == made[-1] else 'up to '}{format_bytes(made[0])}"
@@ -127,7 +127,7 @@ class Explanation:
         return f"declared {format_bytes(declared_bytes)}; {found}; {self._fused}"
 
     def to_plain(self) -> Mapping[str, Any]:
-        """Return what a document keeps of it."""
+        """Return the explanation as plain data for a document."""
         made = self.intermediates
         return {
             "framework": self.wording.framework,

@@ -1,4 +1,4 @@
-"""Hold what a device found out about one workload: every sample of it and of its probe, and the figures from them.
+"""Hold the measurement of one workload on a device: all samples of it and of its probe, and the figures from them.
 
 Several callables that were measured in the same rounds are compared by paired ratios, with an interval.
 """
@@ -18,25 +18,25 @@ from pytest_bandwidth.domain.measured.explanation import EXPLAINED
 from pytest_bandwidth.domain.traffic import Traffic
 
 StopReason = Literal["precision", "max-time", "max-rounds", "counted", "no-samples"]
-# A larger share tells nothing: the probe was hindered, or less moved than was declared. A host's plain write may read
-# each line first and so move twice what it declares; a kernel that writes past the caches gains that factor, no more.
+# A larger share is not credible: the probe was hindered, or less was moved than declared. A host's plain write may read
+# each line first and so move twice the declared bytes. A kernel that bypasses the caches gains at most that factor.
 LARGEST_SHARE = 2.0
 # Why a round was dropped: a thread of this process was ready to run and waited for a processor.
 RUN_DELAY = "run-delay"
-# Fewer rounds show nothing of their noise. Beside a process that never rests, a hundredth of them happens to be
-# undisturbed; beside builds, three quarters are.
+# Fewer rounds do not show their noise. Next to a process that never rests, one round in a hundred is undisturbed by
+# chance; next to builds, three in four are.
 FEWEST_ROUNDS = 3
 LEAST_UNDISTURBED_SHARE = 0.1
-# Why a round on a GPU was dropped: something else had the card meanwhile. Contexts take turns there, by slices of a
-# millisecond or so. A probe of the same card in the same state differs by a few per cent from sample to sample, so one
-# that took longer by this factor, and by as much time, tells of such slices. Then a sample is held up that is longer
-# than the fastest by half of what the probe lost at least, and by more than samples differ of themselves. Chosen on the
-# emulated card (benchmarks/card_judging.py --neighbour), and not yet tried on hardware.
+# Why a round on a GPU was dropped: something else used the GPU meanwhile. Contexts take turns by slices of about a
+# millisecond. A probe's samples differ by a few per cent, so a sample that is longer by this factor, and by this time,
+# shows such slices. Then a sample counts as held up if it exceeds the fastest by half of the probe's smallest loss, and
+# by more than samples usually differ. Chosen on the emulated card (benchmarks/card_judging.py --neighbour), and not yet
+# tried on hardware.
 HELD_UP = "held-up"
 HELD_UP_FACTOR = 1.25
 HELD_UP_SECONDS = 50e-6
 OWN_DIFFERENCE = 1.03
-# From so many slices in a kernel's run on, by those in the probe's, its fastest may be held up as well.
+# With more slices in a kernel's run, estimated by those in the probe's, even its fastest sample may be held up.
 MOST_SLICES = 0.5
 
 
@@ -61,8 +61,8 @@ class Rounds:
 
     All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
     interleaved: seconds of further callables that were sampled in the same rounds, in the order they were given.
-    run_delay: the share of all rounds, the dropped ones too, in which a thread waited for a processor; None where the
-    system does not account for it. disturbed_count: whether some of those rounds count all the same.
+    run_delay: the share of all rounds, including dropped ones, in which a thread waited for a processor; None where the
+    system does not report it. disturbed_count: whether some of those rounds are kept.
     """
 
     kernel_seconds: tuple[float, ...] = ()
@@ -82,17 +82,17 @@ class Rounds:
 
     @property
     def disturbed(self) -> int:
-        """Return how many rounds were dropped because a thread waited, or something else had the GPU."""
+        """Return how many rounds were dropped because a thread waited, or something else used the GPU."""
         return sum(d.code in (RUN_DELAY, HELD_UP) for d in self.dropped)
 
     @property
     def too_disturbed(self) -> bool:
-        """Return whether so many rounds were dropped as disturbed that the others are few or a lucky choice."""
+        """Return whether so many rounds were dropped as disturbed that the others are too few, or kept by chance."""
         return too_few_undisturbed(len(self.kernel_seconds), self.disturbed)
 
 
 def rounds_held_up(kernel_seconds: Sequence[float], probe_seconds: Sequence[float]) -> list[int]:
-    """Return the places of the rounds on a GPU in which something else had it while kernel or probe were to run."""
+    """Return the indices of the rounds in which something else used the GPU during the kernel or its probe."""
     fastest = min(probe_seconds, default=math.inf)
     least = max(HELD_UP_FACTOR * fastest, fastest + HELD_UP_SECONDS)
     lost = [seconds - fastest for seconds in probe_seconds if seconds >= least]
@@ -101,7 +101,7 @@ def rounds_held_up(kernel_seconds: Sequence[float], probe_seconds: Sequence[floa
     alone = min(kernel_seconds)
     if len(lost) / len(probe_seconds) * alone / fastest > MOST_SLICES:
         return list(range(len(kernel_seconds)))
-    # By one limit, or what is left of the one would be faster than what is left of the other.
+    # One limit for both: otherwise the kept samples of one would be faster than those of the other.
     half = min(lost) / 2
     most = [max(OWN_DIFFERENCE * seconds, seconds + half) for seconds in (alone, fastest)]
     rounds = enumerate(zip(kernel_seconds, probe_seconds, strict=True))
@@ -109,36 +109,36 @@ def rounds_held_up(kernel_seconds: Sequence[float], probe_seconds: Sequence[floa
 
 
 def too_few_undisturbed(kept: int, disturbed: int) -> bool:
-    """Say whether undisturbed rounds are too few, or too small a share, to stand for the workload."""
+    """Return whether undisturbed rounds are too few, or too small a share, to represent the workload."""
     return disturbed > 0 and (kept < FEWEST_ROUNDS or kept < LEAST_UNDISTURBED_SHARE * (kept + disturbed))
 
 
 NOTE, DETAIL, WRONG = "note", "detail", "wrong"
-# A finding of this code says that an array holds other numbers than the kernel reads.
+# A finding of this code: an array's element type is not the one that the kernel reads.
 MISREAD_ARRAY = "argument-type"
-# A finding of this code says that an array lies transposed in memory.
+# A finding of this code: an array lies transposed in memory.
 FORTRAN_ORDER = "fortran-order"
-# A finding of this code says why a kernel's code could not be identified.
+# A finding of this code: why a kernel's code could not be identified.
 CODE_UNKNOWN = "code-unknown"
-# A finding of this code says why it cannot be shown how a kernel's code changed.
+# A finding of this code: why the change of a kernel's code cannot be shown.
 CODE_DIFF = "code-diff"
-# A finding of this code says that a baseline's entry expects a failure which is none.
+# A finding of this code: a baseline's entry expects a failure, and the test passes.
 XPASS = "xpass"
-# A finding of this code says that a launch was to be measured from a graph, and the device has none.
+# A finding of this code: a launch was to be measured from a graph, which the device does not support.
 NO_GRAPHS = "no-graphs"
-# A finding of this code says why a kernel was not executed. Its resources were measured.
+# A finding of this code: why a kernel was not executed. Its resources were measured.
 NOT_EXECUTED = "not-executed"
-# Findings whose codes begin so say that the work was not done, or is not right.
+# Findings whose codes begin so: the work was not done, or its result is wrong.
 OF_WORK = "work:"
-# A finding of this code names a declared array that no kernel touched.
+# A finding of this code: a declared array that no kernel touched.
 UNTOUCHED = "untouched-array"
-# The method where a workload only told its code: nothing was timed or counted.
+# The method of a workload whose code was only identified: nothing was timed or counted.
 UNMEASURED = "unmeasured"
-# What a method ends with where caches were not flushed before a sample.
+# The suffix of a method without a flush of caches before each sample.
 WARM = "+warm"
-# In `detail`: a hash of what decides counts beside code and launch.
+# In `detail`: a hash of the inputs, which decide counts together with code and launch.
 INPUTS = "inputs"
-# In `detail`: the seconds of an empty kernel's launch. Every sample contains them. None if they are not known.
+# In `detail`: the seconds of an empty kernel's launch. Every sample contains them. None if they are unknown.
 FLOOR_SECONDS = "floor_seconds"
 
 
@@ -149,10 +149,10 @@ def is_warm(method: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """Hold what the compiler gave a kernel: registers and local bytes a thread, static shared bytes a block.
+    """Hold a compiled kernel's resources: registers and local bytes a thread, static shared bytes a block.
 
     local_bytes: spilled registers, and local variables that lie in memory.
-    occupancy_limit: what allows no more blocks on an SM; None where that is not known.
+    occupancy_limit: the resource that limits the blocks on an SM; None where it is unknown.
     grid, block, dynamic_shared_bytes: how it was launched; None where it was only compiled.
     """
 
@@ -169,10 +169,10 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Tell something that is no verdict: a code for programs, a sentence for people.
+    """Hold a remark that is not a verdict: a code for programs, a sentence for people.
 
-    level: a ``note`` is shown by the terminal of every run, a ``detail`` with -v. What makes a measurement invalid is
-    ``wrong`` where no other machine would make it right: MISMATCH.
+    level: the terminal shows a ``note`` in every run, a ``detail`` with -v. A finding that makes a measurement invalid
+    on every machine is ``wrong``: the verdict is MISMATCH.
     """
 
     code: str
@@ -180,13 +180,13 @@ class Finding:
     level: str = DETAIL
 
 
-# A card's clock may be above that of its datasheet: an RTX 4090's has 2.52 GHz, and the card holds 2.85.
+# A card's clock may exceed its datasheet's: an RTX 4090 runs at 2.85 GHz instead of 2.52.
 LARGEST_FLOP_SHARE = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Hold what a run needs at least: bytes or FLOP, what tells them, and the device's peak rate of them a second."""
+    """Hold the least work of a run: bytes or FLOP, their source, and the device's peak rate of them per second."""
 
     amount: int
     by: Literal["counted bytes", "explained bytes", "declared bytes", "FLOP"]
@@ -199,20 +199,20 @@ class Least:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Hold all that was seen of one workload on one device. Bytes and seconds inside, GB/s at the edges.
+    """Hold one workload's measurement on one device. Fields are in bytes and seconds, bandwidths in GB/s.
 
     method: how time was taken (``events+block``, ``events``, either with ``+graph``, ``clock``; ``+warm`` where caches
     were not flushed), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
-    tensor_flops: FLOP/s of tensor cores, where only the arrays' type tells the precision; None where it was said.
-    counted: what one run reads and writes, each byte once, by an execution of its kernel on the CPU; what it wrote and
-    then reads is written alone. None without one.
-    flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
-    regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
+    tensor_flops: FLOP/s of tensor cores, where the precision is only known from the arrays' type; else None.
+    counted: the bytes that one run reads and writes, each once, by an execution of its kernel on the CPU. Bytes that it
+    wrote and then reads count as written alone. None without an execution.
+    flop_declared: whether the traffic's FLOP were given or modelled; False where 0 means that they are unknown.
+    regime: memory-bound, compute-bound or overhead-bound; None where the evidence does not suffice.
     code: what identifies the code that ran. software: versions of the libraries that the process had loaded, by name.
     ptx: the kernel's PTX in its normal form. cubin: the file of machine code that the kernel was loaded from.
-    files: the list of files that identifies the code, as text. value: the callable's last return value. (None of the
-    four is part of a document.)
+    files: the list of files that identifies the code, as text. value: the callable's last return value. These
+    four are not part of a document.
     """
 
     label: str | None
@@ -246,10 +246,10 @@ class Measurement:
         return replace(self, findings=(*self.findings, *(one for one in findings if one is not None)))
 
     def refuted(self, finding: Finding) -> Measurement:
-        """Return the same measurement as one that is wrong, by a finding; what it is invalid by already stays."""
-        told = self.with_finding(finding)
+        """Return the measurement as wrong because of a finding; a wrong one keeps its earlier reason."""
+        found = self.with_finding(finding)
         is_wrong = self.invalid is not None and self.invalid.level == WRONG
-        return told if is_wrong else replace(told, invalid=replace(finding, level=WRONG))
+        return found if is_wrong else replace(found, invalid=replace(finding, level=WRONG))
 
     def with_detail(self, name: str, value: Any) -> Measurement:
         """Return the same measurement with one more value in its `detail`."""
@@ -267,13 +267,13 @@ class Measurement:
 
     @property
     def host_seconds(self) -> float | None:
-        """Return the median seconds from the call to the end of the device's work, as the host sees it."""
+        """Return the median seconds from the call to the end of the device's work, by the host's clock."""
         seconds = self.rounds.host_kernel_seconds
         return median(seconds) if seconds else None
 
     @property
     def floor_seconds(self) -> float | None:
-        """Return how long a launch that does nothing takes, which is part of each sample; None where not known."""
+        """Return the seconds of an empty launch, which are part of each sample; None where they are unknown."""
         return self.detail.get(FLOOR_SECONDS)
 
     @property
@@ -321,11 +321,11 @@ class Measurement:
 
     @property
     def least_by_bytes(self) -> Least | None:
-        """Return what one run needs by its bytes; None where the peak bandwidth is unknown, or a warm cache's.
+        """Return what one run needs by its bytes; None for an unknown peak bandwidth, or warm caches.
 
         Bytes are those counted, else explained, else declared. What a kernel writes beyond its declaration may stay in
-        a cache, so it does not count. Of explained bytes the fewer count: an explanation has the whole of an array of
-        which an operator reads a few rows.
+        a cache, so it does not count. Explained bytes count only if they are fewer than the declared ones: an
+        explanation counts a whole array even where an operator reads a few rows.
         """
         if self.peak is None or is_warm(self.method):
             return None
@@ -352,7 +352,7 @@ class Measurement:
 
     @property
     def least(self) -> Least | None:
-        """Return what takes longer of both; None where nothing was timed, or the peak bandwidth is unknown."""
+        """Return the one of both that takes longer; None where nothing was timed, or the peak bandwidth is unknown."""
         by_bytes, by_flop = self.least_by_bytes, self.least_by_flop
         if by_bytes is None or not self.seconds:
             return None
@@ -360,7 +360,7 @@ class Measurement:
 
     @property
     def sol(self) -> float | None:
-        """Return the share of the speed of light: the least possible ÷ the median seconds; None as in `least`."""
+        """Return the share of the speed of light: least possible ÷ median seconds; None as in `least`."""
         least, seconds = self.least, self.seconds
         return None if least is None or not seconds else least.seconds / seconds
 
@@ -370,10 +370,10 @@ CONFIDENCE = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Say how many times as much bandwidth, and an interval that holds the median of the paired ratios.
+    """Hold the ratio of two bandwidths, and an interval that contains the median of the paired ratios.
 
     low, high: distribution-free interval from order statistics; None where there are too few rounds for one.
-    The rounds are one process's: the interval does not cover what changes from process to process.
+    All rounds are of one process: the interval does not include the noise from process to process.
     """
 
     value: float

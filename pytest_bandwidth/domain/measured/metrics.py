@@ -1,7 +1,7 @@
 """Reduce a measurement to the metrics of one process, and choose the one that it is judged by.
 
-`relative` is the share of the probe's bandwidth in the same rounds: it leaves out what kernel and probe share. GB/s are
-the figure where they share little.
+`relative` is the share of the probe's bandwidth in the same rounds: influences on both cancel. GB/s are the figure
+where kernel and probe have few influences in common.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.units import format_percent
 
 METRICS: tuple[Metric, ...] = ("relative", "gbps")
-# A kernel under this share of its probe's bandwidth is not waiting for memory, so the probe does not share its fate.
+# Below this share of its probe's bandwidth, a kernel does not wait for memory, and does not slow down with its probe.
 SHARED_FATE = 0.35
-# Runs, or pairs of processes, under which a spread tells too little to choose a figure by it.
+# With fewer runs, or pairs of processes, a spread is too uncertain to choose a figure by it.
 ENOUGH_FOR_SPREAD = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Hold what one fresh process saw of one measurement."""
+    """Hold the figures of one measurement in one fresh process."""
 
     gbps: float
     relative: float | None = None
@@ -39,12 +39,12 @@ class Metrics:
 
     @property
     def share_told(self) -> bool:
-        """Return whether a probe ran beside the kernel and its share can be believed."""
+        """Return whether a probe ran next to the kernel, and the share is credible."""
         return is_share_told(self.relative)
 
 
 def metrics_of_measurement(measurement: Measurement) -> Metrics:
-    """Return the figures that one process's measurement stands for. Raises ValueError where nothing was timed."""
+    """Return the figures of one process's measurement. Raises ValueError where nothing was timed."""
     gbps = measurement.gbps
     if gbps is None:
         raise ValueError("a measurement without samples has no figures")
@@ -54,28 +54,25 @@ def metrics_of_measurement(measurement: Measurement) -> Metrics:
 
 def metrics_of_row(row: Mapping[str, Any], peak: Peak | None) -> Metrics:
     """Return the figures of a new process's row; peak: the run's."""
-    # Not the row's own share: a new process reads no baseline, where the peak may stand.
+    # Not the row's own share: a new process reads no baseline, which may give the peak.
     share = None if peak is None else row["gbps"] / peak.gbps
     return Metrics(row["gbps"], row["relative"], row["probe_gbps"], share)
 
 
 def metrics_of_run(run: Run) -> Metrics:
-    """Return the figures of a baseline's run; files may leave out the share, which the probe's GB/s give as well."""
+    """Return the figures of a baseline's run. A file may omit the share, which then follows from the probe's GB/s."""
     return Metrics(run.gbps, value_of_run(run, "relative"), run.probe_gbps)
 
 
 def value_of_run(run: Run, figure: Metric) -> float | None:
-    """Return one figure of a baseline's run, as `metrics_of_run` has it.
-
-    A run's verdicts ask for those of every entry.
-    """
+    """Return one figure of a baseline's run, as in `metrics_of_run`. Verdicts need it for all runs of an entry."""
     if figure == "gbps" or run.relative is not None:
         return run.gbps if figure == "gbps" else run.relative
     return run.gbps / run.probe_gbps if run.probe_gbps else None
 
 
 def middle_of(seen: Sequence[Metrics]) -> Metrics:
-    """Return each figure's median, over those of one process or more that hold it."""
+    """Return each figure's median over the processes that have it. seen: one process at least."""
     return Metrics(
         median(figures.gbps for figures in seen),
         median_known(figures.relative for figures in seen),
@@ -86,12 +83,12 @@ def middle_of(seen: Sequence[Metrics]) -> Metrics:
 
 
 def median_metrics(runs: Sequence[Run]) -> Metrics:
-    """Return GB/s and share of the probe that a list of runs stands for, one at least."""
+    """Return the medians of GB/s and of the share of the probe over a list of runs, one at least."""
     return middle_of([metrics_of_run(run) for run in runs])
 
 
 def anchor_of(runs: Sequence[Run]) -> Run | None:
-    """Return what an entry's first runs showed, by which slow drifts are found; None without runs."""
+    """Return the medians of an entry's first runs, to find slow drifts; None without runs."""
     if not runs:
         return None
     newest = runs[-1]
@@ -100,9 +97,9 @@ def anchor_of(runs: Sequence[Run]) -> Run | None:
 
 
 def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, regime: str | None) -> Metric:
-    """Return `relative` where the probe shares the kernel's fate, GB/s otherwise.
+    """Return `relative` where the same influences slow the probe and the kernel, GB/s otherwise.
 
-    Entry and marker decide where they speak, although this measurement may have lost its share.
+    A figure that the marker or the entry names is chosen, even if this measurement lost its share of the probe.
     """
     wanted = asked or (entry.judged_on if entry else None)
     if wanted is None:
@@ -113,9 +110,9 @@ def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, r
 
 
 def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric], float]) -> Metric:
-    """Return `relative`, unless so many runs or pairs of `processes` show GB/s to repeat better, by their spread.
+    """Return `relative`, unless enough runs or pairs of `processes` show a smaller spread of GB/s.
 
-    So for a kernel that waits for memory at one time and for arithmetic at another.
+    This is so for a kernel that waits at times for memory and at times for arithmetic.
     """
     if figure != "relative" or processes < ENOUGH_FOR_SPREAD:
         return figure
@@ -123,7 +120,7 @@ def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric]
 
 
 def disbelief(figures: Metrics) -> str:
-    """Return why the share of the probe tells nothing; figures: those of which `share_told` is False."""
+    """Return why the share of the probe is not credible; figures: some whose `share_told` is False."""
     if figures.relative is None:
         return "no probe ran beside the kernel, or its threads waited for a processor"
     return (

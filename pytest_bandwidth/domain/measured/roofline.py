@@ -1,4 +1,4 @@
-"""Tell what bounds a measurement, with the evidence: the roofline's numbers, the regime, and what wastes bandwidth."""
+"""Find what bounds a measurement, with the evidence: the roofline's numbers, the regime, and what wastes bandwidth."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pytest_bandwidth.domain.units import digits, format_percent, format_seconds
 UtilizationClass = Literal["excellent", "good", "fair", "poor"]
 ClassBounds = tuple[float, float, float]
 
-# Above which share of the peak a utilization is excellent, good and fair.
+# The shares of the peak above which a utilization is excellent, good and fair.
 CLASS_BOUNDS: ClassBounds = (0.80, 0.60, 0.35)
 CLASSES: tuple[UtilizationClass, ...] = ("excellent", "good", "fair", "poor")
 Regime = Literal["memory-bound", "compute-bound", "overhead-bound"]
 
-# Above this share of the probe's bandwidth, memory is what a kernel waits for, whatever it computes.
+# Above this share of the probe's bandwidth, a kernel waits for memory, however much it computes.
 MEMORY_BOUND_SHARE = 0.60
-# A doubled batch that takes at most so much longer was not waiting for its data.
+# If the doubled batch takes at most so much longer, the batch does not wait for its data.
 DOUBLED_BATCH_GROWTH = 0.10
-# What a doubled batch showed; a finding of this code on a measurement is its regime's evidence.
+# A finding of this code is the evidence of a regime: a doubled batch hardly takes longer.
 OVERHEAD_FOUND = "overhead-bound"
-# A finding of this code tells what a doubled batch took where that is no evidence of overhead.
+# A finding of this code: the time of a doubled batch that is no evidence of overhead.
 GROWTH_FOUND = "doubled-batch"
-# Where a device without a queue tells what calling a kernel costs: a measurement's `detail`, in seconds.
+# In a measurement's `detail`, on devices without a queue: the cost of calling a kernel, in seconds.
 DISPATCH_SECONDS = "dispatch_seconds"
-# Where a GPU tells the SM clock that it counted: a measurement's `detail`, in MHz.
+# In a measurement's `detail`: the SM clock that a GPU counted, in MHz.
 SM_CLOCK_MHZ = "sm_clock_counted_mhz"
-# A finding of this code, and what it counts in `detail`: what a compute-bound run takes, whatever the clock.
+# The code of a finding and its key in `detail`: the cycles of a compute-bound run, which do not depend on the clock.
 CYCLES = "cycles"
-# A finding of this code on a measurement is its bottleneck: what a suite's own model of an access pattern says.
+# A finding of this code is a measurement's bottleneck, by a suite's own model of its access pattern.
 BOTTLENECK_FOUND = "bottleneck"
-# Less than this factor over what is needed is not worth a sentence.
+# A message mentions only requests that exceed the need by this factor or more.
 WORTH_TELLING = 1.1
-# Asking for bytes twice is what softmax and reductions do by nature, and what caches are for.
+# Softmax and reductions request bytes twice by nature, and caches serve them.
 READ_AGAIN = 2.5
 
 
@@ -56,7 +56,7 @@ def attainable_flops(intensity: float, peak_flops: float, peak_bytes_per_second:
 def utilization_class(utilization: float, bounds: ClassBounds = CLASS_BOUNDS) -> UtilizationClass | None:
     """Grade a utilization: excellent above 80 %, good above 60 %, fair above 35 %, else poor.
 
-    bounds: other shares, highest first. None for a share that tells nothing, see `LARGEST_SHARE`.
+    bounds: other shares, highest first. None for a share that is not credible, see `LARGEST_SHARE`.
     """
     if utilization > LARGEST_SHARE:
         return None
@@ -65,7 +65,7 @@ def utilization_class(utilization: float, bounds: ClassBounds = CLASS_BOUNDS) ->
 
 @dataclass(frozen=True, slots=True)
 class RegimeFinding:
-    """Name a regime and the figures that say so."""
+    """Name a regime and the figures that show it."""
 
     regime: Regime
     evidence: str
@@ -73,7 +73,7 @@ class RegimeFinding:
 
 @dataclass(frozen=True, slots=True)
 class Ridge:
-    """Hold a ridge point in FLOP per byte. measured: by rates that were measured, not a datasheet's."""
+    """Hold a ridge point in FLOP per byte. measured: whether its rates were measured, or are a datasheet's."""
 
     point: float
     measured: bool
@@ -91,23 +91,23 @@ def ridge_of(measurement: Measurement) -> Ridge | None:
 
 
 def with_regime(measurement: Measurement) -> Measurement:
-    """Add the regime, where the evidence tells one, and a compute-bound run's cycles, where a clock was counted."""
+    """Add the regime, where the evidence shows one, and a compute-bound run's cycles, where a clock was counted."""
     found, clock_mhz, seconds = regime_of(measurement), measurement.detail.get(SM_CLOCK_MHZ), measurement.seconds
     if found is None:
         return measurement
-    told = replace(measurement, regime=found.regime)
+    classed = replace(measurement, regime=found.regime)
     if found.regime != "compute-bound" or not clock_mhz or not seconds:
-        return told
+        return classed
     cycles = round(seconds * clock_mhz * 1e6)
-    said = Finding(CYCLES, f"one run takes {cycles:,} cycles of the SM clock, which was {clock_mhz:.0f} MHz")
-    return told.with_detail(CYCLES, cycles).with_finding(said)
+    finding = Finding(CYCLES, f"one run takes {cycles:,} cycles of the SM clock, which was {clock_mhz:.0f} MHz")
+    return classed.with_detail(CYCLES, cycles).with_finding(finding)
 
 
 def with_doubled_batch(measurement: Measurement) -> Measurement:
-    """Add a finding of how long twice the work took, which was sampled in the same rounds; unchanged without one.
+    """Add a finding on the time of twice the work, sampled in the same rounds; change nothing without such samples.
 
-    It is bound by overhead where that takes at most 10 % longer. The rule is Horace He's, Making Deep Learning Go Brrrr
-    From First Principles, 2022.
+    The work is bound by overhead where twice of it takes at most 10 % longer. The rule is Horace He's, Making Deep
+    Learning Go Brrrr From First Principles, 2022.
     """
     rounds, seconds = measurement.rounds, measurement.seconds
     if not seconds or not rounds.interleaved or not rounds.interleaved[0]:
@@ -122,7 +122,7 @@ def with_doubled_batch(measurement: Measurement) -> Measurement:
 
 
 def regime_of(measurement: Measurement) -> RegimeFinding | None:
-    """Tell the regime as far as the evidence goes: overhead, then the roofline, then the share of the probe."""
+    """Return the regime, if there is evidence for one: overhead, then the roofline, then the share of the probe."""
     seconds, host = measurement.seconds, measurement.host_seconds
     if not seconds:
         return None
@@ -153,19 +153,19 @@ def regime_of(measurement: Measurement) -> RegimeFinding | None:
 
 
 def bottleneck_of(measurement: Measurement) -> str | None:
-    """Return the sentence, or None where nothing that is known wastes bandwidth. The surest evidence first."""
+    """Return a sentence on what wastes bandwidth, by the best evidence; None where nothing is known to waste it."""
     for finding in measurement.findings:
         if finding.code == BOTTLENECK_FOUND:
             return finding.text
-    # Those of the counted loads and stores that waste more sectors.
+    # The counted loads or stores, whichever waste more sectors.
     wasted: list[tuple[float, str]] = []
     for verb, kind in (("reads", "loads"), ("writes", "stores")):
         access = measurement.detail.get(kind)
         if not isinstance(access, Mapping) or not access.get("coalescing"):
             continue
         pattern = str(access.get("pattern") or "").partition(" ")[0]
-        said = "" if pattern in ("coalesced", "none", "broadcast") else pattern
-        sentence = access_sentence(verb, said, 1 / access["coalescing"])
+        order = "" if pattern in ("coalesced", "none", "broadcast") else pattern
+        sentence = access_sentence(verb, order, 1 / access["coalescing"])
         if sentence is not None:
             wasted.append((access["sectors"] * (1 - access["coalescing"]), sentence))
     if wasted:
@@ -182,7 +182,7 @@ def bottleneck_of(measurement: Measurement) -> str | None:
 
 
 def access_sentence(verb: str, pattern: str, factor: float, unit: str = "sectors") -> str | None:
-    """Say ``strided reads ask for 8.0× the sectors they need``; None below a factor that is worth telling.
+    """Return ``strided reads ask for 8.0× the sectors they need``; None for a factor below `WORTH_TELLING`.
 
     verb: ``reads`` or ``writes``; pattern: a word for their order, or nothing.
     """

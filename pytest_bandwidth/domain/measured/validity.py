@@ -1,9 +1,9 @@
-"""Decide whether a measurement can be judged, and say why where it cannot.
+"""Decide whether a measurement can be judged, and give the reason where it cannot.
 
-A thread that has to share its processor waits for the scheduler's tick; on a 2-core host with one core taken, a kernel
-with 11 % more work took the same 16 ms as without, kernel and probe alike. So rounds in which a thread waited are
-dropped, and where too few others are left, neither a drop nor its absence can be told from theirs. Where the system
-does not account for waiting, past some use of a host's processors by others.
+A thread that shares its processor waits for the scheduler's tick. On a 2-core host with one core busy, a kernel took
+16 ms with and without 11 % more work, and so did its probe. Rounds in which a thread waited are therefore dropped. A
+measurement is invalid where too few rounds are left. Where the system does not report waiting threads, a measurement is
+invalid if others use too much of the host's processors.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from pytest_bandwidth.domain.measured.measurement import (
 from pytest_bandwidth.domain.units import MAX_GBPS, digits, format_bytes, format_gbps, format_percent, format_seconds
 
 CLOCK, FASTER_THAN_LIGHT, ABOVE_PROBE, NO_WORK = "clock", "faster-than-light", "above-probe", "no-work"
-# What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
+# Findings that make a measurement invalid by its own samples alone, and no other that was sampled in the same rounds.
 OF_OWN_SAMPLES = (CLOCK, FASTER_THAN_LIGHT, ABOVE_PROBE, NO_WORK)
 OTHERS = "others"
-# What passes by itself when other processes end.
+# Findings that disappear when other processes end.
 OF_OTHERS = (OTHERS, RUN_DELAY, HELD_UP)
 TAKEN_AGAIN = "taken-again"
-# Of so many caches' worth of writes, what a cache keeps is less than a sixteenth.
+# Of writes of so many times the cache's size, the cache keeps at most a sixteenth.
 ENOUGH_CACHES = 16
-# A shorter probe shows what its call costs: with caches cold, 20 to 60 µs for 4 KiB on a 2-core host.
+# The time of a shorter probe is mostly its call: with cold caches, 20 to 60 µs for 4 KiB on a 2-core host.
 PROBE_CALL_SECONDS = 1e-4
-# No host's memory is slower: such a probe's threads waited for a processor, or its call is what took the time.
+# No host's memory is slower: the threads of a slower probe waited for a processor, or its call took the time.
 LEAST_PROBE_GBPS = 2.0
-# Where others keep processors busy, a probe's threads wait: 64 MiB came five times too slow on 2 cores at load 8, forty
-# times at load 13.
+# Where others keep processors busy, a probe's threads wait: 64 MiB took five times as long on 2 cores at load 8, forty
+# times as long at load 13.
 HINDERED_FACTOR = 20
-# Where a host tells what calling a function that does nothing takes, at least: a measurement's `detail`, in seconds.
+# In a measurement's `detail`, on a host: the least time of calling a function that does nothing, in seconds.
 CALL_SECONDS = "call_seconds"
-# Caches being cold, such a call took 8 to 12 µs on a 2-core host, quiet or beside others. The fastest sample of a
-# function that does nothing took 1.05 to 1.48 times that; in ten runs of what moved more than 2 GB/s (copies of 32 KiB
-# by a memoryview, a bytearray, Numba, NumPy) 1.8 times that at least.
+# With cold caches, such a call took 8 to 12 µs on a 2-core host, with or without other load. The fastest sample of a
+# function that does nothing took 1.05 to 1.48 times that. Functions that moved more than 2 GB/s took at least 1.8
+# times that in ten runs (copies of 32 KiB by a memoryview, a bytearray, Numba, NumPy).
 LONGER_FACTOR = 1.5
-MOST_TRIES_TOLD = 3
-# In processors, and as a share of them.
+MOST_TRIES_NAMED = 3
+# Limits of `busy_with_others`: in processors, and as a share of them.
 BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 
 
 def why_invalid(measurement: Measurement) -> Finding | None:
-    """Return why a timed measurement is invalid by its samples, its peak or others on the GPU; None where it is not."""
+    """Return why a timed measurement is invalid by its samples, its peak or others on the GPU; None for a valid one."""
     rounds, on_gpu = measurement.rounds, measurement.device.on_gpu
     if rounds.kernel_seconds:
         if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
@@ -71,8 +71,8 @@ def why_invalid(measurement: Measurement) -> Finding | None:
         seen = f" ({who})" if who else ""
         if on_gpu:
             unseen = "" if who else "; no process was seen, as in containers: give the tests a GPU of their own"
-            told = f"something else had the GPU in {many}{seen}, as the probe tells by its time{unseen}"
-            return Finding(HELD_UP, told)
+            text = f"something else had the GPU in {many}{seen}, as the probe tells by its time{unseen}"
+            return Finding(HELD_UP, text)
         share = "" if rounds.run_delay is None else f", {format_percent(rounds.run_delay)} of their time"
         return Finding(RUN_DELAY, f"its threads waited for a processor in {many}{share}{seen}")
     others = measurement.conditions_before.others + measurement.conditions_after.others
@@ -82,11 +82,11 @@ def why_invalid(measurement: Measurement) -> Finding | None:
 
 
 def faster_than_light(measurement: Measurement) -> Finding | None:
-    """Return why the work cannot be done in the time that was measured; None where it can.
+    """Return why the work cannot be done in the measured time; None where it can.
 
-    No memory reaches its peak, which leaves enough for errors of the clock.
+    No memory reaches its peak, so errors of the clock need no further margin.
     """
-    # Without a known peak, or from a warm cache, what no memory reaches, and no baseline holds.
+    # Without a known peak, or with a warm cache: a bandwidth that no memory reaches, and no baseline gives.
     known, gbps = None if is_warm(measurement.method) else measurement.peak, measurement.gbps
     peak = known or Peak(MAX_GBPS * 1e9, "of any memory")
     seconds, by_bytes, by_flop = measurement.seconds, measurement.least_by_bytes, measurement.least_by_flop
@@ -131,10 +131,10 @@ def _declared_too_fast(measurement: Measurement, gbps: float, peak: Peak) -> str
 def above_probe(measurement: Measurement) -> Finding | None:
     """Return why a figure far above the probe's cannot be true; None where it can be.
 
-    The probe's fastest sample counts, which other processes hindered least; where they did all the same, only what is
-    absurd is refused, and only where no peak is known. A probe that is as short as a call shows nothing: in some
-    processes a cold call takes five times as long as in others, as much as copying half a megabyte. Then what a host's
-    callable takes is held to a function that does nothing.
+    The probe's fastest sample counts, since other processes hindered it least. The limit is far higher where they
+    probably hindered it as well. A known peak replaces the limit. A probe as short as a call is no reference: in some
+    processes a cold call takes five times as long as in others, as much as copying half a megabyte. A host's callable
+    is then compared with a function that does nothing.
     """
     rounds, gbps, device = measurement.rounds, measurement.gbps, measurement.device
     if gbps is None or not rounds.probe_seconds:
@@ -142,7 +142,7 @@ def above_probe(measurement: Measurement) -> Finding | None:
     fastest_seconds, probe_seconds = min(rounds.kernel_seconds), min(rounds.probe_seconds)
     probe_gbps = rounds.probe_bytes / probe_seconds / 1e9
     believed_gbps, processors = max(probe_gbps, LEAST_PROBE_GBPS), device.facts.get("processors")
-    # On how many times as many threads as its probe a workload may run: NumPy's probe has one.
+    # NumPy's probe has one thread, and its workload may use every processor.
     alone = device.on_host and device.settings.get("threads") == "numpy"
     largest_share = LARGEST_SHARE * (processors if alone and isinstance(processors, int) else 1)
     declared = f"the {format_bytes(measurement.bytes_moved)} that are declared"
@@ -175,7 +175,7 @@ def above_probe(measurement: Measurement) -> Finding | None:
 def busy_with_others(measurement: Measurement, used: float | None, limit: float | None = None) -> Finding | None:
     """Return why a host's measurement is invalid where others used `limit` processors or more; None for fewer.
 
-    limit: half a processor or a sixteenth of all, whichever is more, unless said.
+    limit: half a processor or a sixteenth of all, whichever is more, unless given.
     """
     if not measurement.device.on_host or used is None:
         return None
@@ -189,13 +189,13 @@ def busy_with_others(measurement: Measurement, used: float | None, limit: float 
 
 
 def validated(measurement: Measurement, peak: Peak | None, busy_processors: float | None = None) -> Measurement:
-    """Return a device's measurement with the peak that the run goes by, and with why it is invalid.
+    """Return a device's measurement with the run's peak, and with the reason why it is invalid, if any.
 
-    Where rounds count in which a thread waited for a processor, it has no share of the probe: a probe that waited is
-    slow by another cause than memory, and beside it a kernel that became slower has the share that it had.
+    Where rounds are kept in which a thread waited for a processor, there is no share of the probe. Such a probe is slow
+    for another reason than memory, and the share would hide that a kernel became slower.
 
-    peak: the user's, or else the device's. busy_processors: the limit of `busy_with_others`; where none is said and the
-    system accounts for threads that wait, only what a hypervisor took is held to it: that account has the rest.
+    peak: the user's, or else the device's. busy_processors: the limit of `busy_with_others`. Where it is not given and
+    the system reports waiting threads, only the hypervisor's processors are compared with the default limit.
     """
     held = replace(measurement, peak=peak)
     if measurement.device.counts_only:  # nothing was timed
@@ -207,20 +207,20 @@ def validated(measurement: Measurement, peak: Peak | None, busy_processors: floa
 
 
 def with_earlier_tries(measurement: Measurement, why: Sequence[str]) -> Measurement:
-    """Return the measurement with a finding that tells why each try before it was invalid."""
+    """Return the measurement with a finding on why the tries before it were invalid."""
     if not why:
         return measurement
     if measurement.invalid is None:
-        text = f"taken again, since it was invalid before: {'; '.join(why[-MOST_TRIES_TOLD:])}"
+        text = f"taken again, since it was invalid before: {'; '.join(why[-MOST_TRIES_NAMED:])}"
     else:
-        text = f"{len(why)} tries before were invalid as well: {'; '.join(why[-MOST_TRIES_TOLD:])}"
+        text = f"{len(why)} tries before were invalid as well: {'; '.join(why[-MOST_TRIES_NAMED:])}"
     return measurement.with_finding(Finding(TAKEN_AGAIN, text))
 
 
 def interleaved_measurement(first: Measurement, label: str, seconds: tuple[float, ...]) -> Measurement:
     """Return the measurement of a callable that was sampled in another's rounds.
 
-    It is invalid by its own samples, or by what the device and other processes did in those rounds.
+    It is invalid by its own samples, or because of the device or other processes in those rounds.
     seconds: its samples, one a round.
     """
     rounds = replace(first.rounds, kernel_seconds=seconds, host_kernel_seconds=(), interleaved=())
@@ -237,7 +237,7 @@ def interleaved_measurement(first: Measurement, label: str, seconds: tuple[float
 def why_no_evidence(row: Mapping[str, Any], peak: Peak | None) -> str | None:
     """Return why a fresh process's row cannot be judged; None where it can.
 
-    peak: the run's. The fresh process read no baseline, where it may stand.
+    peak: the run's. The fresh process read no baseline, which may give it.
     """
     if not row.get("is_valid", True) or not row.get("gbps"):
         return str(row.get("reason"))
