@@ -24,7 +24,7 @@ _RESOURCES = {
     "shared_bytes": "shared memory {then} → {now} B a block",
     "occupancy_percent": "occupancy {then} → {now} %",
 }
-# Facts of devices that a later drop may be explained by, which runs record: versions, and how the machine is set.
+# Facts of devices that runs record, since they may explain a later drop: versions, and settings of the machine.
 VERSION_FACTS = ("driver_version", "cuda_driver", "cuda_runtime", "hip_driver", "hip_runtime", COMPILER_SETTING)
 SETTING_FACTS = (
     *("power_limit_w", "default_sm_clock_mhz", "max_sm_clock_mhz", "max_memory_clock_mhz"),
@@ -34,14 +34,14 @@ _UNITS = {"w": " W", "mhz": " MHz"}
 _RECORDED = ("registers", "local_bytes", "shared_bytes", "max_threads_per_block", "occupancy_percent")
 BY_COMPILER = tuple(f"setting:{name}" for name in COMPILERS)
 CODE_ALONE = "the code: old and new ran alternately on this machine"
-# The probe counts as unchanged inside this share of what it was.
+# The probe counts as unchanged if its bandwidth changed by at most this share.
 PROBE_UNCHANGED = 0.03
 
 
 def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return what a baseline keeps of an outcome's `resources`, as whole numbers by name.
+    """Return the part of an outcome's `resources` that a baseline stores, as whole numbers by name.
 
-    Occupancy in percent; of the launch, its shape.
+    Occupancy is in percent. The launch is stored by its shape.
     """
     known = dict(resources or {})
     if known.get("occupancy") is not None:
@@ -54,10 +54,10 @@ def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def likely_causes(judged: Judged) -> tuple[str, ...]:
-    """Return what differs from what a verdict that fails was compared with, the most telling first."""
+    """Return what differs from the reference of a failing verdict, the most likely cause first."""
     measurement, entry, sectors = judged.measurement, judged.entry, judged.old_sectors
     rule, facts = judged.decision.rule, judged.decision.facts
-    # What the marker limits is compared with nothing; another compiler makes other code of the same source.
+    # A marker's limit has no reference to differ from; another compiler makes other code of the same source.
     if entry is None or "remedy" in facts or rule in BY_COMPILER:
         return ()
     of_feature = "about" in facts
@@ -95,14 +95,14 @@ def likely_causes(judged: Judged) -> tuple[str, ...]:
 
 
 def changed_facts(recorded: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
-    """Say, by name, which facts and versions that a run recorded are others now."""
+    """Describe, by name, which facts and versions that a run recorded have changed."""
     changed = {}
     for name, value in now.items():
         then = recorded.get(name)
         if then is not None and str(then) != str(value):
-            words, _, unit = name.rpartition("_")  # a unit stands at the end of a fact's name
-            said = (words if unit in _UNITS else name).replace("_", " ")
-            changed[name] = f"{said} {then} → {value}{_UNITS.get(unit, '')}"
+            words, _, unit = name.rpartition("_")  # a fact's name ends with its unit
+            label = (words if unit in _UNITS else name).replace("_", " ")
+            changed[name] = f"{label} {then} → {value}{_UNITS.get(unit, '')}"
     return changed
 
 
@@ -117,7 +117,7 @@ def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:
     if now < before * (1 - PROBE_UNCHANGED):
         fallen = 1 - now / before
         known = median(run.gbps for run in entry.runs)
-        # Where the device explains less than half of the loss, the kernel is to be named first.
+        # Where the device explains less than half of the loss, the kernel is named first.
         mostly_kernel = measurement.gbps is not None and fallen < (1 - measurement.gbps / known) / 2
         blame = "the kernel, more than the device, which is" if mostly_kernel else "the device is"
         return f"{blame} {format_percent(fallen, 1)} slower, too: {seen}"

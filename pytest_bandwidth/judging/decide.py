@@ -1,6 +1,6 @@
-"""Decide: one measurement's evidence in, one of six verdicts out. It is the table of docs/method.md.
+"""Decide one of six verdicts from one measurement's evidence, by the table of docs/method.md.
 
-`decide` returns what else would be needed where the evidence does not suffice yet. No verdict is given anywhere else.
+Where the evidence does not suffice yet, `decide` returns which evidence it needs. No other module gives a verdict.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pytest_bandwidth.judging.stored import SLOW_SHARE, Reference, runs_needed
 Decided = TypeVar("Decided", bound=Decision | Ask)
 # A look needs two comparisons.
 _FEWEST_DROPS = 2
-# Where the two processes of a pair have addresses of their own, each can have one of two speeds for good: that four
-# pairs agree by chance is then no rarity (benchmarks/pairs_simulation.py).
+# Where the two processes of a pair have different addresses, each may have one of two speeds until its end. Then four
+# pairs often agree by chance (benchmarks/pairs_simulation.py).
 _FEWEST_UNALIKE = 8
 _NO_ENTRY = (Rule.NO_BASELINE, Rule.NO_ENTRY)
 
@@ -51,8 +51,8 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
 def held_to_resources(decided: Decided, measurement: Measurement, marker: MarkerOptions) -> Decided | Decision:
     """Return REGRESSED for a kernel of more registers or local memory than the marker allows.
 
-    UNDECIDED where a GPU or a model of one does not know them, and nothing else is. An update writes its entry all the
-    same, and a decision that fails already stays.
+    Return UNDECIDED where they are unknown on a GPU, or on a model of one, unless the decision is UNDECIDED for another
+    reason. An update still writes its entry, and a failing decision stays.
     """
     bounds = marker.resource_limits
     if not bounds or (isinstance(decided, Decision) and decided.status.always_fails):
@@ -74,7 +74,7 @@ def _by_figures(evidence: Evidence, limits: Limits) -> Decision | Ask:
     measurement, invalid, entry = evidence.measurement, evidence.measurement.invalid, evidence.entry
     if invalid is not None and invalid.level == WRONG:
         return Decision(Status.MISMATCH, invalid.code, facts={"text": invalid.text})
-    if measurement.device.counts_only:  # the marker's floors are of time, which is not measured there
+    if measurement.device.counts_only:  # the marker's floors limit time, which is not measured there
         return _counted(evidence, limits) if invalid is None else _invalid(invalid)
     if invalid is None:
         if (missed := _floors(evidence, limits)) is not None:
@@ -94,7 +94,7 @@ def _by_figures(evidence: Evidence, limits: Limits) -> Decision | Ask:
 
 
 def _by_code(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
-    """Decide by the code: unchanged, or compared with old code in processes that measure anew.
+    """Decide by the code: unchanged, or compared with old code that is measured now.
 
     None where stored figures have to decide.
     """
@@ -130,7 +130,7 @@ def _invalid(invalid: Finding, why_not: tuple[str, ...] = ()) -> Decision:
 
 
 def mismatch_of(measured: Entry, entry: Entry) -> Decision | None:
-    """Return MISMATCH by the first thing that forbids a comparison with the entry; None where the two compare.
+    """Return MISMATCH by the first difference that forbids a comparison with the entry; None without one.
 
     Those are byte counts, timing method, and the device's settings.
     """
@@ -152,16 +152,16 @@ def mismatch_of(measured: Entry, entry: Entry) -> Decision | None:
 
 
 def decide_counts(measured: Entry, entry: Entry, tolerance: float, *, is_same_code: bool = False) -> Decision:
-    """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, and nothing is confirmed."""
+    """Decide exact counts: any rise of a cost by more than the tolerance is REGRESSED, without confirmation."""
     counts = measured.counts
     compiled = [
         (name, counts[name], entry.counts[name]) for name in COMPILED if name in counts and name in entry.counts
     ]
     if is_same_code and any(measured.settings.get(k) != entry.settings.get(k) for k in COMPILERS):
-        # Another compiler makes other machine code of the same PTX: that is no change of the kernel.
+        # Another compiler makes other machine code of the same PTX: the kernel did not change.
         counts = {name: count for name, count in counts.items() if name not in COMPILED}
         entry = replace(entry, counts={k: count for k, count in entry.counts.items() if k not in COMPILED})
-    # Of the same PTX an option made worse code.
+    # An option of the compiler may have made worse code of the same PTX.
     is_same_code = is_same_code and not any(is_worse(*one, tolerance) for one in compiled if one[0] in counts)
     if is_same_code:  # the same PTX is executed, whichever compiler it is from
         measured = replace(measured, settings={k: v for k, v in measured.settings.items() if k not in COMPILERS})
@@ -171,13 +171,13 @@ def decide_counts(measured: Entry, entry: Entry, tolerance: float, *, is_same_co
         return Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "counts"})
     known, numbers = entry.counts, Numbers(tolerance=tolerance)
     facts: dict[str, Any] = {"same_code": is_same_code, "pattern": entry.extra.get("pattern")}
-    # Counts of other names, by a device that is plugged in, are costs, too. Of each: name, what it was and what it is.
+    # Counts of other names, by a plugin's device, are costs as well. Of each: its name, its old and its new value.
     plugged = [name for name in counts if name not in COUNT_NAMES]
     both = [(name, known[name], counts[name]) for name in (*JUDGED, *plugged) if name in known and name in counts]
     if worse := tuple(one for one in both if is_worse(one[0], one[2], one[1], tolerance)):
         return Decision(Status.REGRESSED, Rule.COUNTS, numbers, {**facts, "changes": worse})
-    # A kernel that skips a part of its work asks for less in every count, which is no gain: it touches less than before
-    # and than is declared. To touch no longer what was not declared is one.
+    # A kernel that skips a part of its work lowers every count, which is no gain: it touches less than before and less
+    # than declared. To stop touching undeclared bytes is a gain.
     work = {"distinct_bytes_read": measured.bytes_read or 0, "distinct_bytes_written": measured.bytes_written or 0}
     for name, then, now in both:
         if name in work and now < min(then, work[name]):
@@ -194,7 +194,7 @@ def decide_counts(measured: Entry, entry: Entry, tolerance: float, *, is_same_co
 
 
 def decide_processes(reference: Reference, values: Sequence[float], tolerance: float) -> Decision:
-    """Decide by some processes' figures, none of them chosen for what it showed, against a stored reference.
+    """Decide by the figures of processes, not selected by their figures, against a stored reference.
 
     Raises ValueError for no figure, or one that is not positive.
     """
@@ -217,7 +217,7 @@ def decide_stored(
         return _by_gate(reference, first, tolerance, processes, numbers, gaining=1)
     drops = [reference.drop(value) for value in fresh]
     past = sum(drop > reference.gate(tolerance, confirm) for drop in drops)
-    # Once most of all that were asked for agree, the rest would change nothing.
+    # Once most of the requested processes agree, the others cannot change the decision.
     if max(past, len(drops) - past) <= confirm // 2 and len(drops) < confirm:
         if ended is None:
             return Ask.PROCESSES
@@ -234,7 +234,7 @@ def decide_stored(
 def _by_gate(
     reference: Reference, drop: float, tolerance: float, processes: int, numbers: Numbers, gaining: int | None = None
 ) -> Decision:
-    """Decide by a log drop of so many processes from a stored reference; gaining: of how many a gain is, if other."""
+    """Decide by the log drop of so many processes from a stored reference; gaining: that of a gain, if different."""
     if drop > reference.gate(tolerance, processes):
         return Decision(Status.REGRESSED, Rule.STORED, numbers)
     if not reference.sees(tolerance, processes):
@@ -247,9 +247,9 @@ def _by_gate(
 def with_further_evidence(
     decision: Decision, status: Status, rule: str, text: str, about: str, remedy: str | None = None
 ) -> Decision:
-    """Return what a feature's evidence decides; a decision that fails already stays, and so does UNDECIDED beside it.
+    """Return the decision of a feature's evidence, unless the earlier one fails already or both are UNDECIDED.
 
-    text: the reason; about: what it is about, in two or three words. remedy: how to accept it, where no update does.
+    text: the reason; about: its subject, in two or three words. remedy: how to accept it, where an update does not.
     """
     if decision.status.always_fails or (decision.status.warns and status.warns):
         return decision
@@ -258,7 +258,7 @@ def with_further_evidence(
 
 
 def decide_comparison(compared: OldCodeComparison, tolerance: float, looks: Looks) -> Decision | Ask:
-    """Decide by old code next to new, whatever stored figures say: by the bounds of their mean log ratio."""
+    """Decide by old code next to new, without stored figures: by the bounds of their mean log ratio."""
     number = len(compared.drops)
     if compared.lost_share and number:
         return Decision(Status.UNDECIDED, Rule.NO_PROBE, facts={"other": compared.other})
@@ -307,7 +307,7 @@ def _counted(evidence: Evidence, limits: Limits) -> Decision:
 def decide_measured_counts(
     measurement: Measurement, entry: Entry, tolerance: float, *, is_same_code: bool = False
 ) -> Decision:
-    """Decide as `decide_counts`; what is less, since no kernel touches a declared array any more, is no gain."""
+    """Decide as `decide_counts`; lower counts are no gain where no kernel touches a declared array any more."""
     decided = decide_counts(setup_of(measurement), entry, tolerance, is_same_code=is_same_code)
     left = next((finding.text for finding in measurement.findings if finding.code == UNTOUCHED), None)
     if left is None or decided.status is not Status.IMPROVED:
@@ -356,8 +356,8 @@ def _floors(evidence: Evidence, limits: Limits) -> Decision | Ask | None:
 
 
 def _by_bounds(seen: Interval, allowed: float, *, last: bool) -> Status | None:
-    """Return what a mean log ratio and its bounds show; None where more comparisons are needed."""
-    # The mean of a loss of just the tolerance lies beyond it in half of all looks; with the error added, in 84 of 100.
+    """Return the verdict of a mean log ratio and its bounds; None where more comparisons are needed."""
+    # For a loss of just the tolerance, the mean exceeds it in half of all looks; with the error added, in 84 of 100.
     if seen.low > 0 and seen.mean + seen.error > allowed:
         return Status.REGRESSED
     if seen.mean + seen.loss_reach < 0 and seen.mean - seen.error < -allowed:
@@ -366,13 +366,13 @@ def _by_bounds(seen: Interval, allowed: float, *, last: bool) -> Status | None:
         return Status.OK
     if not last:
         return None
-    if seen.low > 0:  # it costs something, and is not shown to cost less than the tolerance
+    if seen.low > 0:  # there is a loss, and it may exceed the tolerance
         return Status.REGRESSED
     return Status.OK if seen.mean <= allowed / 2 and seen.is_narrow(allowed) else Status.UNDECIDED
 
 
 def _stored(evidence: Evidence, limits: Limits) -> Decision | Ask:
-    """Decide by stored figures: REGRESSED where the median of new processes is past what noise explains."""
+    """Decide by stored figures: REGRESSED where the drop of the median of new processes exceeds the noise."""
     reference, figures, tolerance = evidence.stored, evidence.figures, evidence.tolerance
     why_not = evidence.why_not
     if evidence.baseline is not None and evidence.baseline.code_of is not None:
@@ -392,7 +392,7 @@ def _stored(evidence: Evidence, limits: Limits) -> Decision | Ask:
 
 
 def _noted(decided: Decision | Ask, evidence: Evidence) -> Decision | Ask:
-    """Return the decision with the reasons why better evidence could not be had."""
+    """Return the decision with the reasons why better evidence was not available."""
     return replace(decided, why_not=evidence.why_not) if isinstance(decided, Decision) else decided
 
 
@@ -420,15 +420,15 @@ def _numbers(
     )
 
 
-# By so much may a run count more than the baseline's runs did.
+# A run may count so much more than the baseline's runs.
 DRAM_TOLERANCE = 0.02
 
-# What costs bandwidth or time when it rises, and what it is called.
+# Counts that cost bandwidth or time when they rise, and their names in messages.
 COSTS = {
     "load_sectors": "sectors loaded",
     "store_sectors": "sectors stored",
     "atomic_sectors": "sectors of atomics",
-    # Of the same sectors: loads and stores became narrower.
+    # More requests for the same sectors: loads and stores became narrower.
     "load_requests": "load requests",
     "store_requests": "store requests",
     "bank_conflicts": "bank conflicts",
@@ -437,19 +437,19 @@ COSTS = {
     "distinct_bytes_written": "distinct bytes written",
     "local_bytes_per_thread": "stack and spill bytes a thread",
 }
-# What costs when it falls.
+# Counts that cost when they fall.
 GAINS = {"resident_warps": "resident warps an SM"}
 JUDGED = COSTS | GAINS
-# What another compiler, or another option of it, changes of the same PTX.
+# Counts that another compiler, or another option of it, changes for the same PTX.
 COMPILED = ("local_bytes_per_thread", "resident_warps")
-# Without these nothing gates what most kernels ask for.
+# Without these, no limit applies to the requests of most kernels.
 SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
-# Every name that the traffic device counts by.
+# All names of counts of the traffic device.
 COUNT_NAMES = frozenset(JUDGED) | {"load_bytes", "store_bytes", "atomic_requests", "divergent_branches"}
 
 
 def called(name: str) -> str:
-    """Return what a count that is judged is called; one of a device that is plugged in by its own name."""
+    """Return the name of a judged count in messages; a count of a plugin's device keeps its own name."""
     return JUDGED.get(name, name.replace("_", " "))
 
 
@@ -459,7 +459,7 @@ def is_worse(name: str, now: int, then: int, tolerance: float = 0.0) -> bool:
 
 
 def pattern_of(detail: Mapping[str, Any]) -> str | None:
-    """Describe loads and stores as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``.
+    """Describe loads and stores as in a baseline entry: ``loads coalesced, stores strided (32 bytes)``.
 
     None where no accesses of memory were counted.
     """
@@ -474,7 +474,7 @@ def pattern_of(detail: Mapping[str, Any]) -> str | None:
 def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:
     """Return an entry's old runs, without their bytes of DRAM where fresh ones moved another number of them.
 
-    So the gate holds later runs to what the code moves now.
+    The gate then compares later runs with what the code moves now.
     """
     for name in ("dram_read", "dram_written"):
         known, new = counts_of(old, name), counts_of(fresh, name)
@@ -484,7 +484,7 @@ def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def most_allowed(known: Sequence[int]) -> float:
-    """Return the most that may be counted: past the middle by the tolerance, or as far as the runs themselves lie."""
+    """Return the largest allowed count: above the median by the tolerance, or by the largest deviation of the runs."""
     middle = median(known)
     return middle + max(DRAM_TOLERANCE * middle, max(known) - middle, middle - min(known))
 

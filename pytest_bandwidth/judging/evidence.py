@@ -1,4 +1,4 @@
-"""Hold all that is known of one measurement when it is judged; resolvers add to it until it can be decided."""
+"""Hold the evidence on one measurement when it is judged; resolvers add to it until it suffices for a decision."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pytest_bandwidth.judging.limits import Limits, tolerance_of
 from pytest_bandwidth.judging.pairs import Pair, figure_of_pairs
 from pytest_bandwidth.judging.stored import Reference, reference_of
 
-# What an entry says of its test on any device.
+# Fields of an entry that hold for its test on any device.
 _OF_ANY_DEVICE = ("key", "tolerance", "bytes_read", "bytes_written", "xfail", "note", "line")
 
 
 def setup_of(measurement: Measurement) -> Entry:
-    """Return how a measurement was taken, and what was counted, as an entry has it."""
+    """Return a measurement's bytes, method, settings and counts as an entry."""
     taken: dict[str, Any] = {name: getattr(measurement.traffic, name) for name in ("bytes_read", "bytes_written")}
     return Entry(
         "", **taken, method=measurement.method, settings=measurement.device.settings, counts=measurement.counts
@@ -31,7 +31,7 @@ def setup_of(measurement: Measurement) -> Entry:
 
 
 class Ask(Enum):
-    """Name the evidence that would decide a measurement."""
+    """Name the evidence that is needed to decide a measurement."""
 
     OLD_CODE = "old code next to the new"
     PROCESSES = "the same code in new processes"
@@ -39,14 +39,14 @@ class Ask(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OldCodeComparison:
-    """Hold new code compared with old code so far.
+    """Hold the comparisons of new code with old code so far.
 
     rule: where both ran: in one process (`Rule.OLD_KERNEL`), or in pairs of processes (`Rule.PAIRS`).
-    drops: ln(new seconds ÷ old seconds) of each; new, old: the figure of each. other: what messages call the old code.
-    ended: whether no more can be had. alike: whether both had the same memory and addresses each time; alternate:
+    drops: ln(new seconds ÷ old seconds) of each; new, old: the figure of each. other: the old code's name in messages.
+    ended: whether no more can follow. alike: whether both had the same memory and addresses each time; alternate:
     whether both sampled alternately. uneven: pairs that do not count, since the machine changed between their
-    processes. lost_share: whether only the old code shows a believable share of its probe. floor: what drops leave out
-    of the time of both, which is not the work's, in seconds and as a share of that time; the figures hold it.
+    processes. lost_share: whether only the old code shows a credible share of its probe. floor: the time of both that
+    is not the work's, in seconds and as a share of their time. Drops leave it out; the figures include it.
     """
 
     rule: str
@@ -65,13 +65,13 @@ class OldCodeComparison:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Hold what is known of one measurement.
+    """Hold the evidence on one measurement.
 
     figures: of this process; None where nothing was timed. tolerance: the smallest loss to catch.
-    stored: the baseline's figure; None where it holds none for this device. revision: what it is compared with in place
-    of a baseline. is_same_code: whether code, launch and inputs are the entry's. compared: with old code.
-    old_code_tried: whether nothing more can come of old code; why_not: why nothing did. fresh: what new processes of
-    the same code saw; fresh_ended: why there can be no more of them.
+    stored: the baseline's figure; None where it has no figure for this device. revision: the one to compare with
+    instead of a baseline. is_same_code: whether code, launch and inputs are the entry's. compared: with old code.
+    old_code_tried: whether old code can give no further evidence; why_not: why it gave none. fresh: the figures of new
+    processes of the same code; fresh_ended: why there can be no more of them.
     """
 
     measurement: Measurement
@@ -90,11 +90,11 @@ class Evidence:
 
     @property
     def observed(self) -> float | None:
-        """Return what this process saw of the stored figure; None where there is none of either."""
+        """Return this process's value of the stored figure; None without a stored figure, or without a timing."""
         return None if self.stored is None or self.figures is None else self.figures.of(self.stored.figure)
 
     def without(self, ask: Ask, why: str | None = None) -> Evidence:
-        """Return it as it is where what was asked for cannot be had."""
+        """Return the evidence, with a note that the requested evidence is not available."""
         whys = (*self.why_not, why) if why else self.why_not
         if ask is Ask.OLD_CODE:
             compared = None if self.compared is None else replace(self.compared, ended=True)
@@ -105,7 +105,7 @@ class Evidence:
 def first_evidence(
     measurements: Mapping[str, Measurement], baseline: Baseline | None, limits: Limits
 ) -> dict[str, Evidence]:
-    """Return what one run and its baseline know, by key."""
+    """Return the evidence of one run and its baseline, by key."""
     found, elsewhere = {}, baseline is not None and baseline.code_of is not None
     for key, measurement in measurements.items():
         device, entry = measurement.device, None if baseline is None else baseline.entries.get(key)
@@ -124,10 +124,10 @@ def first_evidence(
 
 
 def is_same_code(measurement: Measurement, entry: Entry, *, elsewhere: bool = False) -> bool:
-    """Return whether the measurement surely ran what the entry's newest runs ran.
+    """Return whether the measurement certainly ran the same code as the entry's newest runs.
 
-    A kernel that is timed is known by its machine code; one that is counted by the PTX that is executed.
-    elsewhere: whether the entry is another device's, whose machine code is another in any case.
+    A timed kernel is identified by its machine code, a counted one by the PTX that is executed.
+    elsewhere: whether the entry is another device's, whose machine code always differs.
     """
     by = "ptx" if measurement.device.counts_only or elsewhere else "sass"
     return measurement.code.is_same(identity_of_plain(entry.code), by=by)
@@ -136,7 +136,7 @@ def is_same_code(measurement: Measurement, entry: Entry, *, elsewhere: bool = Fa
 def comparison_of_pairs(
     pairs: list[Pair], asked: Metric | None, regime: str | None, other: str, *, ended: bool
 ) -> OldCodeComparison:
-    """Return what pairs of processes show, one pair at least. asked, regime: as in `figure_of_pairs`."""
+    """Return the comparison by pairs of processes, one pair at least. asked, regime: as in `figure_of_pairs`."""
     figure = figure_of_pairs(pairs, asked, regime)
     even = [pair for pair in pairs if pair.even]
     lost_share = False
@@ -160,7 +160,7 @@ def comparison_of_pairs(
 
 
 def code_alone(baseline: Baseline) -> Baseline:
-    """Return what a baseline says on another device: code, launch, tolerances. Machine code and figures stay out."""
+    """Return a baseline for use on another device: code, launch and tolerances, without machine code and figures."""
     entries = {}
     for key, entry in baseline.entries.items():
         if entry.code:

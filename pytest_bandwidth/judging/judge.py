@@ -17,26 +17,26 @@ from pytest_bandwidth.judging.evidence import Ask, Evidence
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.stored import SLOW_SHARE
 
-# Of a measurement's time budget, for the rounds of a new process: a test waits for two or three of them, and their
-# median is steadier than any (benchmarks/gate.py has the seconds, and what is found).
+# The share of a measurement's time budget for the rounds of a new process. A test waits for two or three processes, and
+# their median is steadier than each of them (benchmarks/gate.py has the seconds, and the drops that are found).
 ROUNDS_SHARE = 0.75
-# The same of the two processes of a pair that sample alternately, at most: most have enough before. What a pair says
-# depends on the pages that its processes were given more than on many rounds: five short pairs say more than three
-# long ones.
+# The largest such share for the two processes of a pair that sample alternately; most need less. The result of a pair
+# depends more on the memory pages of its processes than on the number of rounds: five short pairs are better evidence
+# than three long ones.
 ALTERNATE_SHARE = 0.5
-# Tests are judged one by one: what looks well leaves so much of the time to those that may come and look slow.
+# Tests are judged one by one: a test that looks fast leaves so much of the time to later ones that may look slow.
 SHARE_OF_UNSUSPICIOUS = 0.5
 
 Rule = Callable[[Evidence], Decision | Ask]
-# Returns more evidence, by key, as long as the rule asks for it; where there is none, the reason in `why_not`.
+# Returns more evidence, by key, as long as the rule asks for it; without more evidence, the reason in `why_not`.
 Resolver = Callable[[Mapping[str, Evidence], Rule], Mapping[str, Evidence]]
 
 
 @dataclass(frozen=True, slots=True)
 class FreshRow:
-    """Hold what one new process saw of one measurement, and what it cost.
+    """Hold the figures of one measurement in one new process, and its cost.
 
-    wall_seconds: from its start to measure until its end.
+    wall_seconds: from the start of the measurement to its end.
     """
 
     figures: Metrics
@@ -45,11 +45,11 @@ class FreshRow:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Hold a measurement, what it was compared with, the decision, and what new processes saw.
+    """Hold a measurement, the entry it was compared with, the decision, and the figures of new processes.
 
-    profile: the path of a profiler's report on it; None where none was taken.
-    old_resources: what the compiler gave the old code that ran next to it; None where none did.
-    old_sectors: what a block asked for by that code, `then`, and by the new one, `now`; None where it is not counted.
+    profile: the path of a profiler's report on it; None without a report.
+    old_resources: the compiled resources of the old code that ran next to it; None where no old code ran.
+    old_sectors: the sectors that a block asks for in that code, `then`, and in the new one, `now`; None if not counted.
     """
 
     measurement: Measurement
@@ -67,7 +67,7 @@ def judge(
     old_code: Sequence[Resolver] = (),
     processes: Sequence[Resolver] = (),
 ) -> dict[str, Judged]:
-    """Decide each measurement, by key; resolvers are asked in order for old code, or for new processes.
+    """Decide each measurement, by key; resolvers are called in order for old code, or for new processes.
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
@@ -80,7 +80,7 @@ def judge(
         asks = {one for one in ruled.values() if isinstance(one, Ask)}
         if not asks:
             return {key: Judged(one.measurement, one.entry, decided[key]) for key, one in known.items()}
-        # New processes last: what old code settles needs none.
+        # New processes last: a decision by old code does not need them.
         ask, resolvers = (Ask.OLD_CODE, old_code) if Ask.OLD_CODE in asks else (Ask.PROCESSES, processes)
         asking = {key: known[key] for key, one in ruled.items() if one is ask}
         for resolver in resolvers:
@@ -91,18 +91,18 @@ def judge(
 
 @dataclass(slots=True)
 class OldCodeTime:
-    """Bound the seconds that a run spends on old code, of all tests together: the most suspicious may use them all."""
+    """Limit the seconds that a run spends on old code for all tests. Only suspicious tests may use them all."""
 
     limit: float
     spent: float = 0.0
 
     def bounded(self, resolver: Resolver) -> Resolver:
-        """Return the resolver for as long as there is time; of what there is none for, it says so."""
+        """Return the resolver with a limit of time: afterwards it only adds the reason to `why_not`."""
 
         def gather(asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
             allowed = {}
             for key, one in asking.items():
-                # Stored figures that are silent, or show a loss, allow all of the time.
+                # A test without stored figures, or with a loss by them, may use all of the time.
                 reference, observed, limit = one.stored, one.observed, self.limit
                 slow = SLOW_SHARE * log_of_drop(one.tolerance)
                 if reference is not None and observed is not None and reference.drop(observed) <= slow:

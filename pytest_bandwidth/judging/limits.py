@@ -1,4 +1,4 @@
-"""Say what one test is held to: its marker's arguments, its floors, and the run's options behind them."""
+"""Hold the limits of one test: its marker's arguments, its floors, and the run's options as defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.values import argument
 from pytest_bandwidth.judging.pairs import Looks
 
-# Each floor, and the figure that it is a limit of.
+# Each floor, and the figure that it limits.
 _METRIC_OF_FLOOR = {
     "min_gbps": "gbps",
     "min_utilization": "utilization",
@@ -28,7 +28,7 @@ _RESOURCE_OF_LIMIT = {"max_registers": "registers", "max_spill_bytes": "local_by
 
 @dataclass(frozen=True, slots=True)
 class MarkerOptions:
-    """Hold what `@pytest.mark.bandwidth(...)` says about one test; None where it is silent."""
+    """Hold the arguments of `@pytest.mark.bandwidth(...)` for one test; None for those not given."""
 
     min_gbps: float | None = argument(
         values.gbps, "floor of the bandwidth, in GB/s or with a unit, whatever the baseline says."
@@ -67,7 +67,7 @@ class MarkerOptions:
 
     @property
     def floors(self) -> dict[str, float]:
-        """Return the limits that hold whatever a baseline says, by name; each a lower bound."""
+        """Return the limits that hold with and without a baseline, by name; each is a lower bound."""
         return {name: limit for name in _METRIC_OF_FLOOR if (limit := getattr(self, name)) is not None}
 
     @property
@@ -83,7 +83,7 @@ def first_missed(floors: Mapping[str, float], figures: Metrics) -> tuple[str, fl
 
 
 def first_unseen(floors: Mapping[str, float], figures: Metrics) -> str | None:
-    """Return the first floor whose figure is not there, or tells nothing: it can neither hold nor be missed."""
+    """Return the first floor whose figure is missing or not credible: it can neither hold nor be missed."""
     for name in floors:
         if figure_of(name, figures) is None or (name == "min_relative" and not figures.share_told):
             return name
@@ -97,18 +97,18 @@ def first_exceeded(limits: Mapping[str, int], resources: KernelResources) -> tup
 
 
 def is_of_resources(floor: str | None) -> bool:
-    """Return whether a rule ``floor:NAME`` is of a limit of resources, which is an upper bound."""
+    """Return whether the floor of a rule ``floor:NAME`` limits resources, as an upper bound."""
     return floor in _RESOURCE_OF_LIMIT
 
 
 def floor_of(rule: str) -> str | None:
-    """Return the floor that a decision's rule names: ``floor:min_gbps`` → min_gbps; None where none decided."""
+    """Return the floor that a decision's rule names: ``floor:min_gbps`` → min_gbps; None for other rules."""
     name = rule.removeprefix("floor:")
     return None if name == rule else name
 
 
 def figure_of(name: str, figures: Metrics) -> float | None:
-    """Return the figure that a floor limits; None where it is not known."""
+    """Return the figure that a floor limits; None where it is unknown."""
     value: float | None = getattr(figures, _METRIC_OF_FLOOR[name])
     return value
 
@@ -137,7 +137,7 @@ def tolerance_of(
 ) -> float:
     """Return the smallest loss to catch: the marker's before the entry's own, the file's and the option's.
 
-    exact: whether it is held to counts, of which none is granted but the marker's or the entry's own.
+    exact: whether counts are compared. For these only the marker or the entry itself can set a tolerance.
     """
     of_file = baseline.tolerance if baseline and not exact else None
     known = (marker, entry.tolerance if entry else None, of_file)

@@ -1,7 +1,7 @@
-"""Compare new code with old: the trimmed mean of their log ratios, how sure it is, and after how many to decide.
+"""Compare new code with old: the trimmed mean of their log ratios, its interval, and after how many to decide.
 
 A drop is ln(new seconds ÷ old seconds) of one pair of processes, or of one process in which both kernels ran
-alternately. What both share cancels; what remains is noise that Student's t-interval describes. There is no prior: the
+alternately. Influences on both cancel; the rest is noise that Student's t-interval describes. There is no prior: the
 drops are the only evidence.
 """
 
@@ -16,25 +16,25 @@ from pytest_bandwidth.domain.baseline import Metric
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, middle_of, steadier_metric
 from pytest_bandwidth.domain.statistics import t_quantile
 
-# One-sided error of all looks together: that something was lost though nothing was; that no more than the tolerance
-# was lost though it was. The looks share each evenly (union bound).
+# One-sided errors of all looks together: to find a loss although nothing was lost, and to find no loss above the
+# tolerance although there was one. Each look has an equal part of them (union bound).
 LOSS_ERROR = 0.003
 COST_ERROR = 0.01
-# At the last look: so sure that nothing wider than the tolerance hides in the noise.
+# At the last look: the confidence that noise hides no loss above the tolerance.
 NARROW_LEVEL = 0.99
 NUMBER_OF_LOOKS = 3
-# Of so many drops one may be left out at each end: a process that is 10 or 20 % slower than its twin by chance.
+# For each so many drops, one may be left out at each end: a process may be 10 or 20 % slower than its twin by chance.
 DROPS_PER_TRIM = 6
-# The normal quantile of 95 %: a drop of the size that a row names as `detects` is found with that chance.
+# The normal quantile of 95 %: a drop of the size `detects` of a row is found with that chance.
 DETECTION_QUANTILE = 1.6449
-# |ln| of the probes' ratio past which the machine itself changed between the two processes of a pair. The memory of a
+# |ln| of the probes' ratio above which the machine itself changed between the two processes of a pair. The memory of a
 # shared host was seen in two states for seconds to minutes each, copies at 49 and at 72 GB/s: |ln| = 0.385.
 EVEN_PROBES = 0.10
 
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """Say after how many comparisons to look: after `first`, twice and three times as many."""
+    """Define after how many comparisons to look: after `first`, twice and three times as many."""
 
     first: int = 4
 
@@ -47,15 +47,15 @@ class Looks:
         return self.after[-1]
 
     def following(self, number: int) -> int | None:
-        """Return how many comparisons the look after so many has; None after the last."""
+        """Return the number of comparisons at the next look after `number`; None after the last."""
         return next((look for look in self.after if look > number), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Hold a mean of log ratios, its standard error, and the degrees of freedom of that.
+    """Hold a mean of log ratios, its standard error, and the degrees of freedom of the error.
 
-    spread: standard deviation of the drops, extreme ones moved inwards. count: of all drops.
+    spread: standard deviation of the drops, extreme ones moved inwards. count: the number of all drops.
     """
 
     mean: float
@@ -66,21 +66,21 @@ class Interval:
 
     @property
     def loss_reach(self) -> float:
-        """Return how far below the mean the bound lies that shows a loss."""
+        """Return the distance of the lower bound from the mean: a bound above 0 shows a loss."""
         return t_quantile(1 - LOSS_ERROR / NUMBER_OF_LOOKS, self.degrees) * self.error
 
     @property
     def low(self) -> float:
-        """Return what was lost at least."""
+        """Return the lower bound of the loss."""
         return self.mean - self.loss_reach
 
     @property
     def high(self) -> float:
-        """Return what was lost at most."""
+        """Return the upper bound of the loss."""
         return self.mean + t_quantile(1 - COST_ERROR / NUMBER_OF_LOOKS, self.degrees) * self.error
 
     def is_narrow(self, allowed: float) -> bool:
-        """Return whether noise alone would hide no more than `allowed`, a log drop."""
+        """Return whether noise hides at most `allowed`, a log drop."""
         return t_quantile(NARROW_LEVEL, self.degrees) * self.error <= allowed
 
     def detects(self, allowed: float, most: int) -> float:
@@ -95,10 +95,10 @@ class Interval:
 
 
 def interval_of(drops: Sequence[float]) -> Interval:
-    """Return the interval of two drops at least: that of the plain mean or of a trimmed one, whichever is narrowest.
+    """Return the narrowest interval of two drops at least, by their plain mean or a trimmed one.
 
-    Quiet drops keep all of them, and a straggler does not widen what the others agree on. That the narrowest is taken
-    lets the bounds err by a fifth more than they say (benchmarks/pairs_simulation.py).
+    All drops count where they scatter little, and an outlier does not widen the interval of the others. Because of this
+    choice, the bounds err a fifth more often than stated (benchmarks/pairs_simulation.py).
     """
     ordered, n = sorted(drops), len(drops)
     intervals = []
@@ -113,19 +113,19 @@ def interval_of(drops: Sequence[float]) -> Interval:
 
 
 def interval_of_spread(spread: float, count: int) -> Interval:
-    """Return the interval that so many drops of this standard deviation would have about no loss."""
+    """Return the interval around no loss of so many drops with this standard deviation."""
     return Interval(0.0, spread, spread / math.sqrt(count), count - 1, count)
 
 
-# Past this share of floor in some seconds, what is left of them is not taken for the work's: it would hold more of the
-# floor's own error than of a drop.
+# Where the floor is a larger share of some seconds, it is not subtracted: the rest would hold more of the floor's own
+# error than of a drop.
 MOST_FLOOR_SHARE = 0.5
 
 
 def floor_of_both(floor_seconds: float | None, seconds: Sequence[float]) -> float:
-    """Return what to leave out of all these seconds, so that what is left is the work's; 0 where that is not known.
+    """Return what to subtract from all these seconds to get the work's; 0 where that is unknown, or too large.
 
-    floor_seconds: what a launch that does nothing takes.
+    floor_seconds: the time of an empty launch.
     """
     return floor_seconds if floor_seconds and floor_seconds < MOST_FLOOR_SHARE * min(seconds) else 0.0
 
@@ -136,7 +136,7 @@ class Pair:
 
     alternate: where they sampled alternately, the median over the rounds of ln(this code's seconds ÷ the other's); None
     where one ran after the other. alike: whether both had the same addresses, and all arrays in the same memory.
-    floor_seconds: of each process's `seconds`, what is not the work's (see `floor_of_both`).
+    floor_seconds: the part of each process's `seconds` that is not the work's (see `floor_of_both`).
     """
 
     head: Metrics
@@ -148,14 +148,14 @@ class Pair:
 
     @property
     def even(self) -> bool:
-        """Return whether both saw the same machine: sampled alternately, or by their probes where both have one."""
+        """Return whether both had the same machine: they sampled alternately, or their probes agree if both ran."""
         if self.alternate is not None:
             return True
         head, base = self.head.probe_gbps, self.base.probe_gbps
         return not head or not base or abs(math.log(head / base)) <= EVEN_PROBES
 
     def drop(self, figure: Metric) -> float | None:
-        """Return ln(base ÷ head) of a figure, as the work alone would have it: positive where this code is slower."""
+        """Return ln(base ÷ head) of a figure, for the work alone: positive where this code is slower."""
         if self.alternate is not None:
             return self.alternate
         head, base = self.head.of(figure), self.base.of(figure)
@@ -166,9 +166,9 @@ class Pair:
 def figure_of_pairs(pairs: Sequence[Pair], asked: Metric | None, regime: str | None) -> Metric:
     """Choose the figure to compare, by the other revision: a kernel that lost bandwidth must not choose its own.
 
-    It is `relative`, unless GB/s differ less from pair to pair. That choice looks at spreads alone, of which a normal
-    mean is independent; that the smaller of two is taken makes the interval err about twice as often as it says, at
-    worst. asked: the marker's. regime: what the other revision's kernel was classed as.
+    It is `relative`, unless GB/s differ less from pair to pair. That choice uses spreads alone, which do not depend on
+    the mean of normal values. The smaller of two spreads makes the interval err about twice as often as stated, at
+    worst. asked: the marker's. regime: the other revision's.
     """
     if all(pair.alternate is not None for pair in pairs):
         return "gbps"

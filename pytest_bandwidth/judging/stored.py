@@ -1,9 +1,9 @@
-"""Compare new processes with a baseline's stored figures: the blunt fallback where old code cannot run.
+"""Compare new processes with a baseline's stored figures: the coarse fallback where old code cannot run.
 
 For an entry with k runs, L = ln(figure), centre c = median of the runs' L and s² = (5·prior² + (k−1)·sd²)/(k+4): five
-processes' worth of prior belief about noise from process to process, the rest seen. A hand-written entry is an exact
-reference: 1/k = 0. The median of m new processes is past the gate where it lies further below c than the tolerance and
-than t₀.₉₉₉ · s · √(1/m + 1/k).
+processes' worth of prior belief about noise from process to process, the rest observed. A hand-written entry is an
+exact reference: 1/k = 0. The median of m new processes is past the gate where it lies below c by more than
+the tolerance and by more than t₀.₉₉₉ · s · √(1/m + 1/k).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ GATE_LEVEL = 0.999
 PRIOR_DEGREES = 5
 PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host": 0.03}
 RUNS_CONSIDERED = range(1, 21)
-# A run below this share of the tolerance is measured again in new processes.
+# A run with a drop of more than this share of the tolerance is measured again in new processes.
 SLOW_SHARE = 0.5
-# A gate that is the tolerance's own log drop may come out one rounding above it.
+# Rounding may place a gate that is the tolerance's own log drop slightly above it.
 _ROUNDING = 1 + 1e-12
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Hold an entry seen through one figure: centre and spread of its logarithm, and the number of its runs.
+    """Hold one figure of an entry: centre and spread of its logarithm, and the number of runs.
 
-    spread: with the prior. scatter: of the runs alone, so that half of all estimates are too low; 0 for one run.
+    spread: with the prior. scatter: of the runs alone; half of all such estimates are too low. 0 for one run.
     """
 
     figure: Metric
@@ -53,18 +53,18 @@ class Reference:
         return self.centre - math.log(value)
 
     def gate(self, tolerance: float, processes: int) -> float:
-        """Return the log drop past which the median of so many new processes is a regression."""
+        """Return the log drop above which the median of so many new processes is a regression."""
         return max(log_of_drop(tolerance), _noise(self.spread, self.degrees, self.runs, processes))
 
     def sees(self, tolerance: float, processes: int) -> bool:
-        """Return whether a drop of the tolerance reaches the gate, which noise may widen."""
+        """Return whether a drop above the tolerance is past the gate, although noise may widen the gate."""
         return self.gate(tolerance, processes) <= log_of_drop(tolerance) * _ROUNDING
 
     def detects(self, tolerance: float, processes: int) -> float | None:
         """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process.
 
-        The figures scatter as the runs do, whatever the prior says. The gate scatters with its estimated spread. None
-        for fewer than two runs: nothing shows how they scatter.
+        The figures scatter as the runs do, not as the prior. The gate scatters with its estimated spread. None for
+        fewer than two runs, which do not show how they scatter.
         """
         if self.runs < 2:
             return None
@@ -80,18 +80,18 @@ class Reference:
 
 
 def prior_spread(figure: Metric, on_host: bool) -> float:
-    """Return the prior's standard deviation of ln(figure), before any run of an entry is looked at."""
+    """Return the prior's standard deviation of ln(figure), for an entry without runs."""
     return PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure]
 
 
 def reference_of(entry: Entry, figure: Metric, on_host: bool) -> Reference | None:
-    """Return centre and spread of an entry; None where it does not hold the figure."""
+    """Return centre and spread of an entry; None where it lacks the figure."""
     logs = [math.log(value) for run in entry.runs if (value := value_of_run(run, figure)) is not None]
     if not logs:
         if figure == "relative" or entry.gbps is None:
             return None
         return Reference(figure, math.log(entry.gbps), prior_spread(figure, on_host), 0.0, PRIOR_DEGREES, 0)
-    # Not `statistics.stdev`: it computes in fractions, which 10,000 entries feel.
+    # Not `statistics.stdev`: it computes in fractions, which is slow for 10,000 entries.
     mean = sum(logs) / len(logs)
     squares = sum([(value - mean) ** 2 for value in logs])
     prior, of_runs = prior_spread(figure, on_host), len(logs) - 1
@@ -102,9 +102,9 @@ def reference_of(entry: Entry, figure: Metric, on_host: bool) -> Reference | Non
 
 
 def runs_needed(reference: Reference, tolerance: float, processes: int) -> int | None:
-    """Return the fewest runs of the same spread with which a drop of the tolerance is seen; None where 20 do not do."""
+    """Return the fewest runs of the same spread that detect a drop of the tolerance; None where 20 do not suffice."""
     for k in RUNS_CONSIDERED:
-        # Of more runs the spread is as well known as of these, and better by each.
+        # Each further run adds one degree of freedom to the spread of these.
         degrees = reference.degrees + k - max(reference.runs, 1)
         if _noise(reference.spread, degrees, k, processes) <= log_of_drop(tolerance) * _ROUNDING:
             return k
@@ -112,7 +112,7 @@ def runs_needed(reference: Reference, tolerance: float, processes: int) -> int |
 
 
 def steadier_of_runs(figure: Metric, entry: Entry, on_host: bool) -> Metric:
-    """Return `relative`, unless the entry's own runs show GB/s to repeat better from process to process."""
+    """Return `relative`, unless the entry's own runs show a smaller spread of GB/s from process to process."""
 
     def spread_of(which: Metric) -> float:
         reference = reference_of(entry, which, on_host)
@@ -142,10 +142,7 @@ def _maximum(constant: float, mean: float, deviation: float) -> tuple[float, flo
 
 
 def since_anchor(entry: Entry, figure: Metric) -> float | None:
-    """Return what the entry's runs have gained since its anchor, as a fraction.
-
-    None where one of them lacks the figure.
-    """
+    """Return the fraction that the entry's runs gained since its anchor; None where one of them lacks the figure."""
     if entry.anchor is None or not entry.runs:
         return None
     then, now = value_of_run(entry.anchor, figure), median_metrics(entry.runs).of(figure)
