@@ -1,1 +1,1 @@
-"""Hold judged measurements as plain rows, and what follows from them: a run's findings, a baseline's entries."""
+"""Hold judged measurements as plain rows, and derive from them a run's findings and a baseline's entries."""

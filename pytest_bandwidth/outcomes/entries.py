@@ -1,7 +1,7 @@
-"""Turn what an update measured, in this run and in further ones, into a baseline's entries.
+"""Convert an update's measurements, of this run and of further runs, to a baseline's entries.
 
-Runs that pass the gate are appended to an entry, others start it afresh. Devices of one model share an entry: their
-runs of one update go in together.
+Runs that pass the gate are appended to an entry, others replace its runs. Devices of one model share an entry: their
+runs of one update are added together.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def entries_of(
 ) -> dict[str, Entry]:
     """Make an entry for each measurement of one device's update, by key.
 
-    outcomes: this run's; further: whole runs' rows; commit, at: of every run, the moment as ISO 8601; dirty: whether
-    what ran may have been other than the commit's.
+    outcomes: this run's; further: the rows of further runs; commit, at: of every run, the moment as ISO 8601; dirty:
+    whether the code that ran may differ from the commit's.
     """
     found = {outcome.key: [outcome] for outcome in outcomes}
     for outcome in map(from_plain, chain.from_iterable(further)):
@@ -50,15 +50,15 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
     last = found[-1]
     figures = Metrics(last.gbps or 0.0, last.relative, last.probe_gbps)
     judged_on = choose_metric(None, None, figures, last.regime) if last.gbps else None
-    # Beside processes whose probe was not: its share would move the entry's middle by as much.
+    # Processes with a hindered probe, where another was not: their share would distort the entry's median.
     hindered = [o for o in found if o.valid_relative is None] if any(o.valid_relative for o in found) else []
-    told = ((name, identity.facts.get(name)) for name in (*VERSION_FACTS, *SETTING_FACTS))
-    explaining = {name: str(fact) for name, fact in told if fact is not None}
+    facts = ((name, identity.facts.get(name)) for name in (*VERSION_FACTS, *SETTING_FACTS))
+    explaining = {name: str(fact) for name, fact in facts if fact is not None}
     return last.to_entry(
         gbps=last.gbps,
         utilization=last.of_peak,
         judged_on=judged_on,
-        # Where processes ran different code (generated anew, say), the entry is of none of it.
+        # Where processes ran different code (such as newly generated code), the entry identifies no code.
         code=dict(last.code_identity) if all(o.code_identity == last.code_identity for o in found) else {},
         extra={"pattern": pattern} if last.counts and (pattern := pattern_of(last.detail)) else {},
         runs=tuple(
@@ -78,15 +78,15 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
     )
 
 
-# What has to be equal for runs to stand in one entry.
+# Fields that have to be equal for runs to share an entry.
 _SETUP_FIELDS = ("bytes_read", "bytes_written", "method", "settings", "counts")
 
 
 def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Reference | None) -> Entry:
-    """Return the entry after an update with `fresh`, which holds this update's runs and nothing of the past.
+    """Return the entry after an update with `fresh`, which holds only this update's runs.
 
-    What people wrote by hand (tolerance, xfail, note, judged_on, unknown keys) stays.
-    tolerance, reference: what the test is judged by, of `metric_of_update`; None where there is nothing to hold it to.
+    Fields that people write by hand (tolerance, xfail, note, judged_on, unknown keys) stay.
+    tolerance, reference: those that judge the test, for `metric_of_update`; reference is None without an old figure.
     """
     if old is None:
         return _summed(replace(fresh, anchor=anchor_of(fresh.runs)))
@@ -106,15 +106,15 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Referen
 
 
 def metric_of_update(old: Entry, fresh: Entry, asked: Metric | None = None) -> Metric:
-    """Return the figure by which fresh runs, one at least, are held to the old ones: the one that judges the test."""
+    """Return the figure to compare fresh runs, one at least, with the old ones: the one that judges the test."""
     judged = replace(old, judged_on=old.judged_on or fresh.judged_on)
     return choose_metric(asked, judged, median_metrics(fresh.runs), None)
 
 
 def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
-    """Join what devices of one model showed of one measurement; the figure to judge by is chosen from all runs.
+    """Join one measurement's entries of devices of one model; the figure to judge by is chosen from all runs.
 
-    The runs are taken in turn, so that the newest that a file keeps are of every device.
+    The runs of the devices alternate, so that the newest ones, which a file keeps, are of every device.
     Raises BaselineError where the devices did not measure the same thing in the same way.
     """
     first = of_devices[0]
@@ -126,16 +126,16 @@ def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
                     f"{first.key}: found {name} {one} on one device and {two} on another of its model, expected one "
                     "for all that share a file: update from one of them"
                 )
-    in_turn = chain.from_iterable(zip_longest(*(entry.runs for entry in of_devices)))
+    alternating = chain.from_iterable(zip_longest(*(entry.runs for entry in of_devices)))
     code = first.code if all(entry.code == first.code for entry in of_devices) else {}
-    entry = replace(first, code=code, runs=tuple(run for run in in_turn if run is not None))
+    entry = replace(first, code=code, runs=tuple(run for run in alternating if run is not None))
     if entry.judged_on is None:
         return entry
     return replace(entry, judged_on=steadier_of_runs(entry.judged_on, entry, on_host))
 
 
 def _continues(old: Entry, fresh: Entry, tolerance: float, reference: Reference | None) -> bool:
-    """Return whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
+    """Return whether the fresh runs agree with the old ones, within the gate."""
     if not old.runs or not fresh.runs or reference is None:
         return False
     if mismatch_of(fresh, old) is not None:

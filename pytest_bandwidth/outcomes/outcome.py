@@ -1,4 +1,4 @@
-"""Hold a judged measurement as plain data, which travels between processes and which every renderer reads."""
+"""Hold a judged measurement as plain data, for transfer between processes and for all reports."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Outcome:
     """Hold a row of the JSON document's `results`. Seconds, bytes and GB/s; None where a figure does not exist.
 
     key: the baseline's key (node id, `` @ label`` where there is one).
-    reason_code: the rule that decided (`Rule`). is_valid: whether what was measured can be judged at all.
-    message: what the failing test says; None where it passed. xfail: why pytest expected the test to fail, as it did.
+    reason_code: the rule that decided (`Rule`). is_valid: whether the measurement can be judged at all.
+    message: the failing test's message; None where it passed. xfail: why pytest expected the test to fail, as it did.
     verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
-    settings: what makes figures incomparable, as the device's, but of the compiler that the test used.
-    samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
-    fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, wall_seconds.
-    bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
+    settings: what makes figures incomparable, as the device's, but with the compiler that the test used.
+    samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` is round i's order.
+    fresh: the figures of each fresh process of a suspicious test: gbps, relative, probe_gbps, wall_seconds.
+    bottleneck: what wastes bandwidth, in a sentence; None where nothing is known to waste it.
     detail: what devices and features add, by name (the traffic device: per kernel and source line).
-    profile: the path of a profiler's report on a REGRESSED row; None where none was taken.
-    tags: what a suite says of a row (operation, precision, M, N, K, …).
-    code_identity: hashes of what ran, by name (`CodeIdentity`). software: versions of loaded libraries, by name.
-    code_diff: how the kernel's PTX differs from the entry's (`ptx_diff`); empty where it does not, or cannot be told.
+    profile: the path of a profiler's report on a REGRESSED row; None without a report.
+    tags: a suite's values for a row (operation, precision, M, N, K, …).
+    code_identity: hashes of the code, by name (`CodeIdentity`). software: versions of loaded libraries, by name.
+    code_diff: how the kernel's PTX differs from the entry's (`ptx_diff`); empty where it does not, or is unknown.
     """
 
     nodeid: str
@@ -108,7 +108,7 @@ class Outcome:
 
     @property
     def code_standing(self) -> Literal["same", "changed"] | None:
-        """Tell whether the code is the entry's, or surely another; None where that is not known."""
+        """Return whether the code is the entry's, or certainly another; None where that is unknown."""
         known = (self.baseline or {}).get("code")
         if not isinstance(known, Mapping):
             return None
@@ -132,12 +132,9 @@ class Outcome:
 
     @property
     def valid_utilization(self) -> float | None:
-        """Return the utilization for people and tables; None where it means nothing.
-
-        So where it is invalid, and for a share of the probe that tells nothing.
-        """
-        told = self.utilization_of == "peak" or is_share_told(self.utilization)
-        return self.utilization if self.is_valid and told else None
+        """Return the utilization for people and tables; None where it is invalid, or a share that is not credible."""
+        credible = self.utilization_of == "peak" or is_share_told(self.utilization)
+        return self.utilization if self.is_valid and credible else None
 
     @property
     def valid_sol(self) -> float | None:
@@ -146,7 +143,7 @@ class Outcome:
 
     @property
     def valid_relative(self) -> float | None:
-        """Return the share of the probe for people and tables; None where it is invalid, or tells nothing."""
+        """Return the share of the probe for people and tables; None where it is invalid, or not credible."""
         return self.relative if self.is_valid and is_share_told(self.relative) else None
 
     @property
@@ -158,23 +155,23 @@ class Outcome:
 
     def to_plain(self) -> Plain:
         """Return a JSON-ready mapping."""
-        # What is nested is plain data already; `asdict` would copy every sample.
+        # Nested values are plain data already; `asdict` would copy every sample.
         return {name: getattr(self, name) for name in _NAMES}
 
 
-# Nearly all values are of these types, and asking whether one is a mapping takes longer than asking for its type.
+# Nearly all values are of these types, and a look-up of the type is faster than a check for a mapping.
 _SINGLE = frozenset({str, int, float, bool, tuple, type(None)})
 _NAMES = tuple(f.name for f in fields(Outcome))
 _KNOWN = frozenset(_NAMES)
-# By name what sets a field past the frozen dataclass's own `__setattr__`.
+# By name, the function that sets a field, since the frozen dataclass's `__setattr__` refuses to.
 _SLOTS = tuple((name, vars(Outcome)[name].__set__) for name in _NAMES)
-# Asking an enumeration takes longer than anything else that is asked of a row so often.
+# As texts, since looking a member up in its enumeration is slow, and this happens for every row.
 _STATUSES = tuple(status.value for status in Status)
 _SEQUENCES = ("samples", "probe_samples", "host_samples", "kernel_first", "dropped", "findings", "fresh")
 
 
 def from_plain(plain: object) -> Outcome:
-    """Return the row back from its mapping. Raises UsageError where it is none; unknown keys are ignored."""
+    """Return the row from its mapping. Raises UsageError for anything else; unknown keys are ignored."""
     if not isinstance(plain, Mapping):
         raise UsageError(f"a result is a {type(plain).__name__}, expected a mapping")
     known = {name: plain[name] for name in plain if name in _KNOWN} if plain.keys() - _KNOWN else dict(plain)
@@ -187,7 +184,7 @@ def from_plain(plain: object) -> Outcome:
         known[name] = tuple(known.get(name) or ())
     if len(known) < len(_SLOTS):
         return Outcome(**known)
-    # With every field, in a quarter of the time that its initializer takes.
+    # All fields are there: setting them takes a quarter of the time of the initializer.
     row = object.__new__(Outcome)
     for name, put in _SLOTS:
         put(row, known[name])
@@ -253,7 +250,7 @@ def outcome_of(
         },
         baseline=None if entry is None else _entry_plain(entry),
         counts=dict(measurement.counts),
-        # What a call takes is there where a sample was short, and so not in each run.
+        # The time of a call is known only where a sample was short, and so not in each run.
         detail={name: value for name, value in measurement.detail.items() if name != CALL_SECONDS},
         tags=dict(tags or {}),
         code_identity=measurement.code.known(),
@@ -280,7 +277,7 @@ def _named(one: object, names: Iterable[str]) -> Plain:
 def flat(one: Any) -> Plain:
     """Return a dataclass of plain values, and of mappings of such, as a mapping of its own.
 
-    `asdict` copies every value by itself, which takes many times as long.
+    `asdict` copies every value, which takes many times as long.
     """
     found = _named(one, one.__dataclass_fields__)
     for name, value in found.items():
@@ -297,40 +294,40 @@ def _entry_plain(entry: Entry) -> Plain:
     return plain
 
 
-# ---- values out of a row's nested mappings, whatever a saved run holds there -----------------------------------------
+# ---- values of a row's nested mappings, which a saved run may hold in any form ---------------------------------------
 
 Nested = Mapping[str, Any]
 
 
 def number(plain: Nested, name: str) -> float | None:
-    """Return a number, None where there is none."""
+    """Return a number; None for anything else."""
     value = plain.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def whole(value: object) -> int | None:
-    """Return a value that is a whole number, else None."""
+    """Return a whole number; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def text(plain: Nested, name: str) -> str:
-    """Return a text, empty where there is none."""
+    """Return a text, empty for anything else."""
     value = plain.get(name)
     return value if isinstance(value, str) else ""
 
 
 def mapping(plain: Nested, name: str) -> Nested:
-    """Return a mapping, empty where there is none."""
+    """Return a mapping, empty for anything else."""
     value = plain.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
 def sequence(plain: Nested, name: str) -> Sequence[Any]:
-    """Return a list, empty where there is none."""
+    """Return a list, empty for anything else."""
     value = plain.get(name)
     return value if isinstance(value, list | tuple) else ()
 
 
 def mappings(plain: Nested, name: str) -> list[Nested]:
-    """Return those of a list's values that are mappings."""
+    """Return the mappings among a list's values."""
     return [value for value in sequence(plain, name) if isinstance(value, Mapping)]

@@ -1,4 +1,4 @@
-"""Say what is to be told of a whole run: its devices, tests that failed unjudged, entries that went unmeasured."""
+"""Find what concerns a whole run: its devices, tests that failed unjudged, entries that were not measured."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pytest_bandwidth.outcomes.outcome import Outcome
 
 DEVICE_LOSS = "device-loss"
 UNJUDGED = "failed-unjudged"
-# Between a test's node id and what it failed with.
+# Separates a test's node id from the text of its failure.
 FAILED_BEFORE = " failed before it was judged: "
-# What ends the text of the plugin's own errors, with the anchor.
+# The end of the text of the plugin's own errors, with the anchor of the help.
 HELP = re.compile(rf" \(help: {re.escape(DOCUMENTATION)}/troubleshooting\.html#([\w-]+)\)$")
 HIDDEN = "failure-hidden"
 FAILED = "failed-otherwise"
@@ -32,9 +32,9 @@ NOT_MEASURED = "not-measured"
 ABSENT = "absent"
 ONE_CAUSE = "one-cause"
 MOVED = "moved"
-# Each says of entries of the baseline that they were not measured.
+# Codes of findings on entries of the baseline that were not measured.
 OF_UNMEASURED = (NOT_MEASURED, ABSENT, MOVED)
-# What to say of a hash that changed, by its name; the first that did is told.
+# The words for a changed hash, by its name; reports name the first that changed.
 _CHANGED = {
     "ptx": "the same kernel's code changed",
     "function": "the same function's code changed",
@@ -42,17 +42,17 @@ _CHANGED = {
 }
 HASH_SHOWN = 8
 NAMED_AT_MOST = 5
-# Of what a test failed with, so much is kept.
-SAID_AT_MOST = 400
+# Characters that are kept of a failure's text, or of a reason.
+KEPT_AT_MOST = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Unmeasurable:
     """Hold the entries of a baseline for which no test is going to run.
 
-    not_measured: why, by key, of those whose test may exist. gone: keys of those whose test does not. moved: a test
-    without an entry, and the entry that names the same test from another folder; None where there is no such.
-    elsewhere: by key, the other rootdir whose runs measure the entry. exempt: how many of entries that a person left
+    not_measured: why, by key, for entries whose test may exist. gone: keys of entries whose test does not exist. moved:
+    a test without an entry, and the entry that names the same test from another folder; None without such a pair.
+    elsewhere: by key, the other rootdir whose runs measure the entry. exempt: the number of entries that the user left
     out on the command line.
     """
 
@@ -65,7 +65,7 @@ class Unmeasurable:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoss:
-    """Hold what tests lost whose code lost nothing: the device, its driver, libraries or neighbours did.
+    """Hold the loss of tests whose code lost nothing: the device, its driver, libraries or other processes caused it.
 
     median, least, most: of ln(GB/s of the baseline ÷ GB/s now) over those tests. changes: versions and settings that
     differ from the baseline's newest runs in most of them.
@@ -78,20 +78,20 @@ class DeviceLoss:
     changes: tuple[str, ...]
 
 
-# Of fewer tests a median says little about a device.
+# The median of fewer tests is weak evidence on a device.
 FEWEST_FOR_DEVICE = 3
 
 
 def device_loss(outcomes: Sequence[Outcome], facts: Mapping[str, object]) -> DeviceLoss | None:
-    """Return what unchanged tests lost against the baseline; None where fewer than three can say.
+    """Return what unchanged tests lost against the baseline; None for fewer than three such tests.
 
-    facts: the device's, of which the baseline's runs record some.
+    facts: the device's; the baseline's runs record some of them.
     """
     lost: list[float] = []
     changes: Counter[str] = Counter()
     for outcome in outcomes:
         then = (outcome.baseline or {}).get("gbps")
-        # Its code is what it was, or was shown to have lost nothing next to its old code.
+        # Its code is unchanged, or lost nothing in a comparison with its old code.
         cleared = outcome.reason_code in (Rule.OLD_KERNEL, Rule.PAIRS) and outcome.status == Status.OK.value
         comparable = outcome.is_valid and not outcome.counts and (outcome.reason_code == Rule.CODE_UNCHANGED or cleared)
         if not comparable or not outcome.gbps or not isinstance(then, (int, float)) or then <= 0:
@@ -108,18 +108,18 @@ def device_loss(outcomes: Sequence[Outcome], facts: Mapping[str, object]) -> Dev
 
 @dataclass(frozen=True, slots=True)
 class SharedCause:
-    """Hold a change of code that several regressions run. text: what changed, and how many they are."""
+    """Hold a change of code that several regressions have in common. text: what changed, and their number."""
 
     outcomes: tuple[Outcome, ...]
     text: str
 
     def finding(self) -> Finding:
-        """Return it as the document holds it."""
+        """Return the finding of the document."""
         return Finding(ONE_CAUSE, f"{self.text}: {listed([one.key for one in self.outcomes], NAMED_AT_MOST)}")
 
 
 def shared_causes(outcomes: Sequence[Outcome]) -> list[SharedCause]:
-    """Find kernels whose changed code several REGRESSED measurements run, the most of them first."""
+    """Find kernels whose changed code several REGRESSED measurements run, the most frequent first."""
     regressed = [outcome for outcome in outcomes if outcome.status == Status.REGRESSED.value]
     by_change: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in regressed:
@@ -127,7 +127,7 @@ def shared_causes(outcomes: Sequence[Outcome]) -> list[SharedCause]:
         if not isinstance(before, Mapping):
             continue
         old, new = identity_of_plain(before).known(), identity_of_plain(outcome.code_identity).known()
-        # A change of PTX is one of machine code as well; another launch alone is the test's, not the kernel's.
+        # A change of PTX also changes machine code. A change of launch alone is the test's, not the kernel's.
         changed = [name for name in _CHANGED if name in old and name in new and old[name] != new[name]]
         if changed:
             by_change.setdefault((changed[0], old[changed[0]], new[changed[0]]), []).append(outcome)
@@ -139,28 +139,28 @@ def shared_causes(outcomes: Sequence[Outcome]) -> list[SharedCause]:
     return sorted(found, key=lambda cause: -len(cause.outcomes))
 
 
-def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
-    """Name a test that failed before it was judged: without it a report would look as if all were well.
+def unjudged_finding(nodeid: str, failure: str) -> dict[str, str]:
+    """Return the document's finding on a test that failed before it was judged, which reports would otherwise miss.
 
-    said: what the test failed with. Its first line counts, and the next where a colon announces it, as before what a
-    compiler said; a link to help stays. The finding is as the document holds it.
+    failure: the text of the failure. Its first line is kept, a second line after a colon (as before a compiler's
+    output), and a link to help.
     """
-    said = said.strip()
-    link = found[0] if (found := HELP.search(said)) else ""
-    first, *others = said.removesuffix(link).splitlines() or [""]
+    failure = failure.strip()
+    link = found[0] if (found := HELP.search(failure)) else ""
+    first, *others = failure.removesuffix(link).splitlines() or [""]
     if first.endswith(":") and others:
         first = f"{first} {others[0].strip()}"
-    return {"code": UNJUDGED, "text": f"{nodeid}{FAILED_BEFORE}{first[:SAID_AT_MOST]}{link}"}
+    return {"code": UNJUDGED, "text": f"{nodeid}{FAILED_BEFORE}{first[:KEPT_AT_MOST]}{link}"}
 
 
 def failed_finding(nodeid: str) -> dict[str, str]:
-    """Name a test that failed and that no verdict fails: a report of verdicts alone would look as if all were well."""
+    """Return the document's finding on a test that failed, but not by its verdict. Reports would otherwise miss it."""
     return {"code": FAILED, "text": f"{nodeid} failed for another reason than bandwidth"}
 
 
-def hidden_finding(nodeid: str, said: str) -> dict[str, str]:
-    """Name a test that failed and was not reported as failed, as the document holds it. said: what it failed by."""
-    first = said.strip().partition("\n")[0][:SAID_AT_MOST]
+def hidden_finding(nodeid: str, failure: str) -> dict[str, str]:
+    """Return the document's finding on a failed test that was not reported as failed. failure: what it failed by."""
+    first = failure.strip().partition("\n")[0][:KEPT_AT_MOST]
     return {
         "code": HIDDEN,
         "text": f"{nodeid} failed by {first}, and was not reported as failed: look for what changes reports or "
@@ -169,8 +169,8 @@ def hidden_finding(nodeid: str, said: str) -> dict[str, str]:
 
 
 def not_measured_finding(key: str, why: str) -> dict[str, str]:
-    """Name an entry of the baseline whose test ran and measured nothing for it, as the document holds it."""
-    return {"code": NOT_MEASURED, "text": f"{key} is in the baseline and was not measured: {why[:SAID_AT_MOST]}"}
+    """Return the document's finding on an entry of the baseline whose test ran and did not measure it."""
+    return {"code": NOT_MEASURED, "text": f"{key} is in the baseline and was not measured: {why[:KEPT_AT_MOST]}"}
 
 
 # ---- which of a run's devices are of one model, and which of those is not like the others ----------------------------
@@ -178,31 +178,31 @@ def not_measured_finding(key: str, why: str) -> dict[str, str]:
 # A device's offset is the median, over its tests, of ln(GB/s ÷ the devices' median for that test). The offsets' own
 # median and median absolute deviation (MAD) describe their middle and their spread; both hold while fewer than half of
 # the devices are off. A device is an outlier if it is further from that median than the tolerance, and further than
-# t₀.₉₉₉,ₙ₊₄ · s, where s = 1.4826 · MAD, but no less than the prior between-process spread: some devices agree by
-# chance. With two devices nothing says which of them is off.
+# t₀.₉₉₉,ₙ₊₄ · s. Here s = 1.4826 · MAD, but no less than the prior between-process spread, since some devices agree by
+# chance. With two devices, nothing shows which of them is off.
 
 OUTLIER = "outlier"
 DIFFER = "devices-differ"
-# Of three, the two that agree say who is alone.
+# Of three devices, the two that agree show which one differs.
 FEWEST_DEVICES = 3
 # MAD of a normal distribution × this = its standard deviation: 1 ÷ the normal's upper quartile.
 NORMAL_MAD = 1.4826
-# Of two devices neither is known to be off: the level at which they are said to differ.
+# Of two devices, neither is known to be off: the level at which a finding names their difference.
 DIFFERENCE_LEVEL = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Name one of several devices, with what it achieved: GB/s by the test's key."""
+    """Name one of several devices, with its bandwidths: GB/s by the test's key."""
 
     name: str
     gbps: Mapping[str, float]
 
 
 def model_of(device: Mapping[str, Any]) -> tuple[str, str, int | None]:
-    """Return what devices have in common that share a baseline file: kind, name, memory in GiB.
+    """Return what devices that share a baseline file have in common: kind, name, memory in GiB.
 
-    Device: a document's.
+    device: a document's.
     """
     return device["kind"], str(device["name"]), device.get("memory_gib")
 
@@ -215,7 +215,7 @@ def unlike_others(
 ) -> list[Finding | None]:
     """Find for each device of a run whether it is unlike the others of its model, by all valid figures.
 
-    names: as sentences name the devices. tolerance: the difference that matters, a fraction.
+    names: the names of the devices in sentences. tolerance: the difference that matters, a fraction.
     """
     members = [
         Member(name, {o.key: o.gbps for o in measured if o.gbps and o.is_valid})
@@ -232,10 +232,10 @@ def unlike_others(
 
 
 def findings_of(members: Sequence[Member], tolerance: float, prior: float) -> list[Finding | None]:
-    """Say of each device of one model how it is unlike the others; None where it is like them.
+    """Find for each device of one model whether it is unlike the others; None where it is like them.
 
-    tolerance: the difference that matters, a fraction; prior: standard deviation of ln(GB/s) that processes on one
-    device show, the least that is assumed among devices.
+    tolerance: the difference that matters, a fraction; prior: standard deviation of ln(GB/s) between processes on one
+    device, which is the least that is assumed between devices.
     """
     if len(members) == 2:
         finding = _difference(members[0], members[1], tolerance, prior)
@@ -281,9 +281,9 @@ def _difference(first: Member, second: Member, tolerance: float, prior: float) -
     if not logs:
         return None
     distance = median(logs)
-    # Both devices have a process's noise.
+    # Each device has the noise of a process.
     noise = t_quantile(DIFFERENCE_LEVEL, 1 + PRIOR_DEGREES) * prior * math.sqrt(2.0)
-    # The same upwards as downwards: which device comes first is chance.
+    # The order of the devices is chance, so one limit holds for both directions.
     if abs(distance) <= max(log_of_drop(tolerance), noise):
         return None
     return Finding(
