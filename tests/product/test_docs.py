@@ -3,6 +3,8 @@
 import ast
 import html
 import re
+import tokenize
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,13 +15,15 @@ import pytest_bandwidth
 from pytest_bandwidth.domain.text import DOCUMENTATION
 from pytest_bandwidth.reports.wording import help_link
 
-# Rules of style that a program can check, in what users read. Code is left out.
+# Rules of style that a program can check, in pages and in the package's docstrings and comments.
 MOST_BYTES, MOST_OF_README, MEAN_WORDS, MOST_WORDS = 136_500, 5_000, 18, 30
 HABITS = re.compile(
-    r"\b(?:[Tt]ells?|told|sees|knows|fares?|settles?|stands?(?!-in)|suspects?|fresh process(?:es)?|"
+    r"\b(?:[Tt]ells?|told|sees|knows|fares?|settles?|stands?(?!-in)|suspects?|"
     r"[Bb]eside|in turns?|at hand|the last word|of which|of what|whatever|under strict|ever after|"
     r"(?:is|are) none|none (?:is|are)|nothing of|since then|held to|ahead|thereof|likewise)\b"
 )
+# Its term for code, which pages call a new process.
+FRESH = re.compile(r"\bfresh process(?:es)?\b")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|<!--.*?-->", re.DOTALL | re.MULTILINE)
 # Their sentences are not counted: tables, headings, indented blocks. Each item of a list begins a paragraph.
 NO_PROSE, BEGINS = re.compile(r"\||#|    "), re.compile(r"\s*(?:- |\d\. )")
@@ -79,7 +83,20 @@ def test_readme_and_the_pages_stay_short():
 @pytest.mark.parametrize("page", FOR_USERS, ids=lambda p: p.name)
 def test_a_page_has_no_habit_of_this_projects_own(page):
     lines = enumerate(without_code(page).splitlines(), 1)
-    assert [f"{page.name}:{number}: {found[0]}" for number, line in lines for found in HABITS.finditer(line)] == []
+    found = [(number, found[0]) for number, line in lines for rule in (HABITS, FRESH) for found in rule.finditer(line)]
+    assert [f"{page.name}:{number}: {words}" for number, words in found] == []
+
+
+def test_docstrings_and_comments_have_no_such_habit():
+    habits = []
+    for file in Path(pytest_bandwidth.__file__).parent.rglob("*.py"):
+        with tokenize.open(file) as opened:
+            for token in tokenize.generate_tokens(opened.readline):
+                is_docstring = token.type == tokenize.STRING and token.string.startswith(('"""', 'r"""'))
+                if token.type == tokenize.COMMENT or is_docstring:
+                    found = HABITS.findall(token.string)
+                    habits += [f"{file}:{token.start[0]}: {words}" for words in found]
+    assert habits == []
 
 
 @pytest.mark.parametrize("page", FOR_USERS, ids=lambda p: p.name)
