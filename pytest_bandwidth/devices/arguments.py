@@ -1,8 +1,8 @@
 """Check a launch's arguments before a kernel misreads them.
 
-CuPy hands every argument to the kernel as so many bytes and knows nothing of the kernel's parameters: a Python float
-becomes a double, an array becomes its first address, whatever its strides. So what cannot be meant is refused here, by
-the types of the parameters, too, as far as the kernel's source names them.
+CuPy passes every argument as bytes and does not check the kernel's parameters. A Python float becomes a double, an
+array becomes its first address without strides. This module refuses such mistakes. It also checks the parameters' types
+where the kernel's source names them.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ LARGEST_BLOCK: Dim = (1024, 1024, 64)
 MOST_THREADS_PER_BLOCK = 1024
 # HIP counts the threads of a grid along each axis in 32 bits (hsa_kernel_dispatch_packet_t, grid_size_x).
 MOST_THREADS_ALONG_ON_HIP = 2**32 - 1
-# Dynamic shared memory that every kernel may have without asking for more.
+# Dynamic shared memory that every kernel may use without a request for more.
 SHARED_BYTES_FOR_ALL = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class GpuArrays:
-    """Tell arrays on one GPU. cupy: the module, which is not imported here; index: the GPU's."""
+    """Recognize arrays on one GPU. cupy: the module, which is not imported here; index: the GPU's."""
 
     cupy: Any
     index: int
 
     def is_array(self, value: Any) -> bool:
-        """Return whether it is CuPy's own."""
+        """Return whether the value is a CuPy array."""
         return isinstance(value, self.cupy.ndarray)
 
     def adopted(self, array: Any) -> Any:
@@ -52,9 +52,9 @@ class GpuArrays:
 
 
 def checked_arguments(args: tuple[Any, ...], gpu: GpuArrays, types: Sequence[str] = ()) -> tuple[Any, ...]:
-    """Return the arguments as CuPy may have them; arrays of other libraries on the same device become CuPy's, uncopied.
+    """Return the arguments as CuPy accepts them; arrays of other libraries on the same device become CuPy's, uncopied.
 
-    types: of the kernel's parameters by value, as its source has them; "" or none where it does not tell.
+    types: those of the kernel's parameters by value, from its source; "" or left out where unknown.
     Raises UsageError, which counts arguments from 1.
     """
     typed = zip_longest(args, types[: len(args)], fillvalue="")
@@ -62,7 +62,7 @@ def checked_arguments(args: tuple[Any, ...], gpu: GpuArrays, types: Sequence[str
 
 
 def _checked(argument: Any, where: str, kind: str, gpu: GpuArrays) -> Any:
-    # np.float64 is a float too, and is welcome: only the bare ones do not say how wide they are.
+    # np.float64 is a float, too, and is allowed: only a bare float does not show its width.
     if type(argument) is float:
         number, size = _NUMBERS.get(kind, ("", 0))
         if number == "i" or kind in _OTHER_WHOLE:
@@ -97,14 +97,14 @@ def _checked(argument: Any, where: str, kind: str, gpu: GpuArrays) -> Any:
 
 
 def is_by_value(argument: Any) -> bool:
-    """Return whether it is NumPy's scalar or struct, which a launch hands over by value."""
+    """Return whether the argument is a NumPy scalar or struct, which a launch passes by value."""
     if isinstance(argument, np.ndarray):
         return argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None)
     return isinstance(argument, np.generic)
 
 
 def refuse_gaps(array: Any, where: str) -> None:
-    """Raise UsageError for an array with gaps between its elements: a kernel is handed its first address alone."""
+    """Raise UsageError for an array with gaps between its elements: a kernel gets its first address alone."""
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise UsageError(
             f"{where} is not contiguous (shape {array.shape}, strides {array.strides}), and a raw kernel ignores "
@@ -113,19 +113,19 @@ def refuse_gaps(array: Any, where: str) -> None:
 
 
 def is_foreign_array(value: Any) -> bool:
-    """Return whether it is another library's array: it offers memory through DLPack or the CUDA array interface."""
+    """Return whether the value is another library's array, with DLPack or the CUDA array interface."""
     return hasattr(type(value), "__dlpack_device__") or hasattr(type(value), "__cuda_array_interface__")
 
 
 def on_host(array: Any) -> bool:
-    """Return whether an array says of itself that it is in host memory."""
+    """Return whether an array reports by DLPack that it is in host memory."""
     if not hasattr(type(array), "__dlpack_device__"):
         return False
     return int(array.__dlpack_device__()[0]) not in DLPACK_ON_DEVICE
 
 
 def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BLOCK, *, on_hip: bool = False) -> None:
-    """Raise UsageError where no GPU could launch so much; `most_threads` a block is the kernel's own limit."""
+    """Raise UsageError for a grid or block that no GPU can launch. most_threads: the kernel's own limit for a block."""
     for name, found, largest in (("grid", grid, LARGEST_GRID), ("block", block, LARGEST_BLOCK)):
         if any(f < 1 or f > most for f, most in zip(found, largest, strict=True)):
             raise UsageError(f"{name} is {found}, expected 1 to {largest[0]}, {largest[1]} and {largest[2]}")
@@ -141,7 +141,7 @@ def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BL
 
 
 def bytes_in_memory(array: Any) -> int:
-    """Return the bytes of an array of NumPy or CuPy; elements that `broadcast_to` repeats, by a stride of 0, once."""
+    """Return the bytes of a NumPy or CuPy array; elements that `broadcast_to` repeats by a stride of 0 count once."""
     extents = zip(array.shape, array.strides, strict=True)
     return int(array.itemsize * prod(size for size, stride in extents if stride or not size))
 
@@ -173,8 +173,8 @@ def device_nbytes(array: Any, gpu: GpuArrays) -> int:
     return size
 
 
-# What kernels call numbers: kind (f: IEEE 754, b: bfloat16, i: integer) and bytes. `long` differs between platforms,
-# and a byte may be anything.
+# Types of numbers in kernels: kind (f: IEEE 754, b: bfloat16, i: integer) and bytes. `long` differs between platforms,
+# and a byte may hold any data.
 _NUMBERS: dict[str, tuple[str, int]] = {
     **dict.fromkeys(("float", "float2", "float3", "float4"), ("f", 4)),
     **dict.fromkeys(("double", "double2"), ("f", 8)),
@@ -185,7 +185,7 @@ _NUMBERS: dict[str, tuple[str, int]] = {
         ("int", "unsigned", "unsigned int", "int32_t", "uint32_t", "int2", "int4", "uint2", "uint4"), ("i", 4)
     ),
     **dict.fromkeys(("long long", "unsigned long long", "int64_t", "uint64_t"), ("i", 8)),
-    # PTX's; those of mere bits (.b32) may be anything.
+    # PTX's; untyped bits (.b32) may hold any data.
     **{f".{letter}{bits}": ("f" if letter == "f" else "i", bits // 8) for letter in "fus" for bits in (16, 32, 64)},
 }
 # Whole numbers that `_NUMBERS` leaves out.
@@ -195,10 +195,10 @@ _OTHER_WHOLE = frozenset(
 
 
 def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[str, ...]:
-    """Name arrays whose numbers are not those that the kernel's source reads; all bits of one size are let pass.
+    """Name arrays whose dtype the kernel misreads; unsigned integers pass as any type of their size.
 
-    kernel: its name, plain or as in PTX. args: a launch's; arrays are told by a `dtype` and a `shape` of their own.
-    Types that the source names otherwise, such as a template's, are not looked at.
+    kernel: its name, plain or as in PTX. args: a launch's; an array is any argument with a NumPy dtype but a scalar.
+    Types under other names in the source, such as a template's, are not checked.
     """
     found = []
     for one, array in zip(source_parameters(source, kernel, len(args)), args, strict=True):
@@ -209,7 +209,7 @@ def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[str, 
 
 
 def in_fortran_order(args: Sequence[Any]) -> tuple[Finding, ...]:
-    """Report arrays that lie transposed in memory, which explains a wrong result and may be meant."""
+    """Report arrays that are transposed in memory: this may be intended, or explain a wrong result."""
     flags = [getattr(argument, "flags", None) for argument in args]
     return tuple(
         Finding(FORTRAN_ORDER, f"argument {place} lies in Fortran order, as `x.T` does: rows are not contiguous")
@@ -219,7 +219,7 @@ def in_fortran_order(args: Sequence[Any]) -> tuple[Finding, ...]:
 
 
 def misread(dtype: np.dtype[Any], kind: str) -> bool:
-    """Return whether numbers of a dtype are not those of a type as a source writes it; False for an unknown type."""
+    """Return whether a kernel misreads numbers of a dtype as a type named in its source; False for an unknown type."""
     if kind not in _NUMBERS or dtype.itemsize == 1 or dtype.kind not in "fiuc":  # raw bytes, or the user's own type
         return False
     number, itemsize = _NUMBERS[kind]

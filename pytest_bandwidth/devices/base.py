@@ -1,4 +1,4 @@
-"""Say what a device is, and define the values that cross to and from it."""
+"""Define the interface of devices, and the values that pass to and from a device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pytest_bandwidth.domain.measured.measurement import Finding, KernelResource
 from pytest_bandwidth.domain.traffic import Traffic
 
 Call = Callable[[], object]
-# Profilers know what to count by these: the NVTX range around the work; where ranges filter nothing, the kernel that
-# runs before it and after it.
+# They mark the work for profilers: an NVTX range around it; where ranges do not filter, the kernel that runs before and
+# after it.
 COUNTED_RANGE, CLOSING_KERNEL = "pytest-bandwidth", "fill_cache"
 Progress = Callable[[str], None]
 Dim = tuple[int, int, int]
@@ -28,7 +28,7 @@ Dim = tuple[int, int, int]
 class CompiledCode:
     """Hold PTX or machine code. arch: the architecture that it was compiled for, such as 90; 0 where unknown.
 
-    is_exact: whether it runs on that one alone, as what is compiled for sm_90a.
+    is_exact: whether it runs on that architecture alone, as code for sm_90a does.
     """
 
     data: bytes
@@ -37,15 +37,15 @@ class CompiledCode:
     is_exact: bool = False
 
 
-# What messages and source lines call text in a test.
+# The file name in messages and source lines for a kernel's text in a test.
 TEXT_NAME = "kernel.cu"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Say where a kernel's text comes from: `file` is None for text in the test; `shipped` marks files of cuda_src/.
+    """Describe a kernel's source: `file` is None for text in the test; `shipped` marks files of cuda_src/.
 
-    compiled: the code that holds the kernel, where it is compiled already; the text then is empty.
+    compiled: the code that holds the kernel, where it is compiled already; `text` is then empty.
     """
 
     text: str
@@ -59,9 +59,9 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Describe one kernel launch as CUDA sees it; `args` in the kernel's parameter order.
+    """Describe one kernel launch as in CUDA; `args` in the kernel's parameter order.
 
-    opaque: places of arguments, and names of fields, that are no part of what identifies it.
+    opaque: places of arguments, and names of fields, that do not identify the launch.
     """
 
     kernel: Any
@@ -89,20 +89,20 @@ class BoundLaunch:
 class Workload:
     """Describe work to measure: a callable without arguments, and what it moves.
 
-    launch: set where the callable is a kernel launch, for devices that look inside.
+    launch: set where the callable is a kernel launch, for devices that inspect it.
     reads, writes: the declared arrays, where arrays were declared, for devices that check the declaration.
-    stream: the stream the work runs on, as the user's framework names it; None = the device's current one.
+    stream: the work's stream, an object of the user's framework; None = the device's current one.
     interleaved: further callables to sample in the same rounds, for comparisons. setup_for_all: whether `setup` runs
     before each of those, too.
-    tensor_precision: what tensor cores may compute it in, where `precision` is that of the arrays; None = as said.
-    blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
-    flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
-    spoilt: asked after each sample, why it does not count; None = it does. observer: looks on at each sample.
-    graph: time it from a CUDA graph, of several launches or of one run of a callable, where the device has such.
-    cold: whether caches are to hold none of its data before a sample; else they are left as they are.
-    nothing: calls an empty function through the frames by which `call` calls the user's; either has more of them the
-    first time. A host compares both times. A device that counts what Python runs takes away what this counts: the
-    frames differ between versions of the plugin. None for a launch, and on a GPU.
+    tensor_precision: the precision for tensor cores, where `precision` is that of the arrays; else None.
+    blocks: how many of the grid's blocks to sample (traffic device); None = the whole grid.
+    flop_declared: whether the traffic's FLOP were declared or modelled; False where 0 means that neither was done.
+    spoilt: called after each sample; returns why it does not count, or None. observer: observes each sample.
+    graph: whether to time a CUDA graph, of several launches or of one run of a callable, where the device has graphs.
+    cold: whether caches are cleared of its data before each sample; else they are left as they are.
+    nothing: calls an empty function through the same frames as `call` the user's; both have more frames the first time.
+    A host compares both times. A device that counts what Python runs subtracts this count, since the frames differ
+    between versions of the plugin. None for a launch, and on a GPU.
     """
 
     call: Call
@@ -131,12 +131,12 @@ class Workload:
         return self.setup if self.setup_for_all else None
 
     def data_bytes(self, nbytes: Callable[[Any], int]) -> int:
-        """Return the distinct bytes that the work touches: of declared arrays, else of the larger direction."""
+        """Return the distinct bytes that the work touches: of declared arrays, else the larger of reads and writes."""
         arrays = {id(array): array for array in (*self.reads, *self.writes)}
         return sum(map(nbytes, arrays.values())) or max(self.traffic.bytes_read, self.traffic.bytes_written)
 
     def written_share(self, nbytes: Callable[[Any], int]) -> float:
-        """Return which share of the data that the work touches it writes: all of it, where it works in place."""
+        """Return the written share of the data that the work touches: 1 where it works entirely in place."""
         read = {id(array) for array in self.reads}
         in_place = sum(map(nbytes, {id(array): array for array in self.writes if id(array) in read}.values()))
         touched = max(self.traffic.bytes_moved - in_place, self.traffic.bytes_written)
@@ -144,34 +144,34 @@ class Workload:
 
 
 class Watch:
-    """Look on while a measurement is taken. What is not overridden does nothing.
+    """Observe a measurement while it is taken. Methods that are not overridden do nothing.
 
-    Nothing of it is timed. place: which of the workloads, from 0. What a device samples beside them, such as `doubled`,
-    has a place behind theirs.
+    The calls are not timed. place: the workload's number, from 0. Further samples of a device, such as `doubled`, have
+    the next numbers.
     """
 
     def before(self, place: int) -> None:
-        """Prepare for a sample, when `setup` has run and the last sample's work is done."""
+        """Prepare for a sample, after `setup` and after the last sample's work."""
 
     def after(self, place: int, value: object) -> None:
-        """Look at what a sample left. value: what its callable returned."""
+        """Inspect the state after a sample. value: what its callable returned."""
 
     def recovers(self) -> bool:
-        """Return whether to measure again after the work raised: it did so on inputs that this had changed."""
+        """Return whether to measure again after the work raised, because this observer had changed its inputs."""
         return False
 
     def finished(self, place: int, measurement: Measurement) -> Measurement:
-        """Return the measurement with what was found out."""
+        """Return the measurement with this observer's findings."""
         return measurement
 
 
 class Turn(Protocol):
-    """Hold a process's turn with another one that samples the same measurement: rounds of both follow each other."""
+    """Represent this process's turn where two processes sample the same measurement: their rounds alternate."""
 
     def taken(self, seconds: float | None, *, stops: bool) -> bool:
-        """Hand over after a round, wait for the next turn, and return whether to stop in place of it.
+        """Hand over after a round, wait for the next turn, and return whether to stop instead.
 
-        seconds: what the workload took; None where the round does not count. stops: whether this process has enough.
+        seconds: the workload's; None where the round does not count. stops: whether this process has enough rounds.
         """
 
 
@@ -179,9 +179,9 @@ class Turns(Protocol):
     """Let the sampling loop take turns with another process."""
 
     def begin(self, run: Call, touched: Sequence[Any]) -> AbstractContextManager[Turn]:
-        """Wait until the other process is to sample as well, and it is this one's turn; the context is the rounds.
+        """Wait until the other process samples, too, and it is this one's turn; the context lasts for the rounds.
 
-        run: the workload once more, untimed. touched: what it is known to be given: its arrays, and whatever else.
+        run: runs the workload once more, untimed. touched: its known arguments, arrays and others.
         """
 
 
@@ -189,9 +189,9 @@ class Turns(Protocol):
 class Budget:
     """Limit how long one measurement may take and how exact it should be (see `domain.statistics.precision_of_median`).
 
-    rounds_share: of the time, the share for rounds. tolerates_run_delay: which rounds in which a thread waited for a
+    rounds_share: the rounds' share of the time. tolerates_run_delay: which rounds in which a thread waited for a
     processor count where too few others are left: none, those in which the probe alone waited, or all. turns: with
-    another process, beside which no probe is sampled; None = with none.
+    another process, then without a probe; None = this process measures alone.
     """
 
     min_samples: int = 30
@@ -203,7 +203,7 @@ class Budget:
 
     @property
     def rounds_seconds(self) -> float:
-        """Return how long rounds are taken at most, after the warm-up."""
+        """Return the longest time for rounds, after the warm-up."""
         return self.rounds_share * self.max_seconds
 
 
@@ -212,7 +212,7 @@ class Sample:
     """Hold one timed run: the device's seconds and the host's, from call to completion.
 
     run_delay_seconds: how long a thread was ready to run and waited for a processor, the longest of all threads; None
-    where the system does not account for it, and on a GPU.
+    where the system does not record it, and on a GPU.
     """
 
     seconds: float
@@ -232,11 +232,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class OldCode:
-    """Hold a kernel's old code, ready to be launched in the new one's place.
+    """Hold a kernel's old code, ready to launch instead of the new one.
 
-    calls: what to sample beside the work: the old code and, where the driver compiled that and not the work's own
-    kernel, the new code as the driver compiles it, so that both are of one compiler. resources: the old code's.
-    restore: gives the launch's arrays back what they held before the old code ran.
+    calls: further samples in the work's rounds: the old code. Where the driver compiled the old code alone, also the
+    new code as the driver compiles it, so that one compiler made both. resources: the old code's. restore: restores
+    the launch's arrays to their contents before the old code ran.
     """
 
     calls: tuple[Call, ...]
@@ -255,14 +255,14 @@ def run_untimed(workload: Workload, synchronize: Call | None = None) -> object:
 
 
 class Device(ABC):
-    """What is measured on, for `pytest_bandwidth_devices` as well.
+    """Measure or count the work of tests; also the base of devices from `pytest_bandwidth_devices`.
 
-    Abstract is what every device has; what is not overridden holds for one that compiles no CUDA kernels and counts,
-    rather than times, what callables move. One that times them is a `TimedDevice`.
+    Every device defines the abstract methods. The other methods fit a device that compiles no CUDA kernels and counts,
+    rather than times, what callables move. A device that times them is a `TimedDevice`.
 
-    launches_old_code: whether `old_code` is there. times_any_stream: whether work may be on a stream that it does not
-    know. check_array: raises UsageError for an array (its path, itself, the name of its framework) that callables may
-    not be given here; None = any that is timed by the host or by CUDA. zones: the `RedZones` of arrays that it makes.
+    launches_old_code: whether it has `old_code`. times_any_stream: whether the work's stream may be unknown to it.
+    check_array: raises UsageError for an array (its path, itself, the name of its framework) that callables may not
+    take here; None = any array that the host or CUDA can time. zones: the `RedZones` of arrays that it makes.
     """
 
     launches_old_code = False
@@ -273,11 +273,11 @@ class Device(ABC):
     @property
     @abstractmethod
     def identity(self) -> DeviceIdentity:
-        """Return what tells it apart."""
+        """Return the device's identity."""
 
     @property
     def peak(self) -> Peak | None:
-        """Return the bandwidth that it cannot exceed; None where that is not known."""
+        """Return the bandwidth that it cannot exceed; None where unknown."""
         return None
 
     @property
@@ -308,12 +308,12 @@ class Device(ABC):
         return array
 
     def lay_zones(self, array: Any) -> None:
-        """Have writes beyond the ends of an array that it made found, in this test, where it can."""
+        """Detect writes beyond the ends of an array that this device made in this test, where it can."""
         if self.zones is not None:
             self.zones.lay(array)
 
     def written_out_of_bounds(self) -> str | None:
-        """Say what was written beyond the ends of such arrays in this test; None where that is nothing."""
+        """Describe this test's writes beyond the ends of such arrays; None where there were no such writes."""
         return None if self.zones is None else self.zones.written()
 
     @abstractmethod
@@ -336,7 +336,7 @@ class Device(ABC):
         raise NotOnThisDevice(self._no_kernels)
 
     def resources(self, launch: Launch) -> KernelResources | None:
-        """Return what the compiler gave the launch's kernel; None where that is not known."""
+        """Return the registers and memory of the launch's kernel; None where unknown."""
         return None
 
     def host_args(self, launch: Launch) -> tuple[Any, ...]:
@@ -347,11 +347,11 @@ class Device(ABC):
         raise NotOnThisDevice(self._no_kernels)
 
     def code(self, launch: Launch) -> MeasuredCode:
-        """Identify what the launch runs, as far as that can be told."""
+        """Identify the code that the launch runs, as far as possible."""
         return MeasuredCode()
 
     def peak_flops(self, precision: str) -> float | None:
-        """Return FLOP/s of a precision that it cannot exceed; None where that is not known."""
+        """Return FLOP/s of a precision that it cannot exceed; None where unknown."""
         return None
 
     def run(self, workload: Workload) -> object:
@@ -360,26 +360,26 @@ class Device(ABC):
 
     @abstractmethod
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Measure the workload. Raises whatever the workload raises."""
+        """Measure the workload. Raises what the workload raises."""
 
     def release(self) -> None:
         """Give back memory held between measurements (probe buffers), so that other processes can measure."""
         return
 
     def choose(self, variant: str | None) -> None:
-        """Take the variant that the test is parametrized with; None where it is with none.
+        """Select the variant that the test is parametrized with; None for a test without that parameter.
 
-        Raises UsageError where there are several, and none is chosen.
+        Raises UsageError for None where the device has several variants.
         """
         del variant
 
     @property
     def chosen(self) -> DeviceIdentity:
-        """Return what tells the chosen variant apart."""
+        """Return the chosen variant's identity."""
         return self.identity
 
     def begin_test(self) -> None:
-        """Start anew what a test draws at random, so that whole numbers are the same in every run of it."""
+        """Restart the random numbers, so that a test gets the same whole numbers in every run."""
         return
 
     def end_test(self) -> None:
@@ -388,21 +388,21 @@ class Device(ABC):
             self.zones.end_test()
 
     def time_by(self, timer: str) -> None:
-        """Take the time by that timer, where it has several. Raises UsageError where that one cannot be had."""
+        """Use that timer, where the device has several. Raises UsageError where it is not available."""
         del timer
 
     def bound(self, seconds: float) -> None:
-        """Stop what takes longer than that, with an error of one line, on a device that runs it itself."""
+        """Stop work that takes longer, with an error of one line, on a device that executes kernels itself."""
         del seconds
 
     def make_ready(self) -> None:
-        """Load what any measurement takes, before it is the process's turn; the device's memory is left alone."""
+        """Load what every measurement needs, before this process's turn, without use of the device's memory."""
         return
 
     def inputs_of(self, workload: Workload) -> str | None:
-        """Run the workload's set-up and hash what decides its counts beside code and launch: what its arrays hold.
+        """Run the workload's set-up and hash its arrays' contents, which decide its counts together with the launch.
 
-        None where the device does not count, or cannot tell.
+        None where the device does not count, or where the contents are unknown.
         """
         return None
 
@@ -414,15 +414,15 @@ class Device(ABC):
         raise NotOnThisDevice(f"no profiler counts what the device {self.identity.kind} moves")
 
     def share(self, allocate: Callable[[int], Any], seed: int | None) -> bool:
-        """Make arrays from what `allocate` gives, of bytes, where it gives any; random numbers from the seed.
+        """Make arrays in the bytes that `allocate` returns, where it returns any; random numbers from the seed.
 
-        Return whether arrays can lie in memory of two processes here.
+        Return whether two processes can share arrays on this device.
         """
         return False
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """Return what the functions of its arrays' library are known by, such as versions, by its module's name."""
+        """Return what identifies the functions of its array library, such as a version, by the module's name."""
         return {}
 
     def is_memory(self, address: int) -> bool:
@@ -430,14 +430,14 @@ class Device(ABC):
         return False
 
     def contents(self, array: Any) -> str:
-        """Tell what an array holds, wherever it is. Raises UsageError, OutOfMemory."""
+        """Identify an array's contents, in any memory. Raises UsageError, OutOfMemory."""
         from pytest_bandwidth.devices.contents import host_contents  # NumPy, which commands do without
 
         return host_contents(array)
 
     @property
     def newest_ptx(self) -> Version | None:
-        """Return the newest version of PTX that the driver takes; None where it takes none."""
+        """Return the newest version of PTX that the driver accepts; None where it accepts no PTX."""
         return None
 
     def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
@@ -449,10 +449,10 @@ class Device(ABC):
     ) -> OldCode:
         """Load the old code of the workload's launch and run it once. old, new: PTX, each a module of one kernel.
 
-        shape: how the old code is launched, where that is not the workload's own. cubin: the old code's machine code,
-        which is launched in place of what the driver makes of its PTX.
-        Raises KernelError where the driver does not take it or it cannot be launched so, OutOfMemory where the
-        launch's arrays cannot be kept, DeviceLost where it faults.
+        shape: the old code's launch shape, where it differs from the workload's. cubin: the old code's machine code,
+        which is launched instead of its PTX.
+        Raises KernelError where the driver rejects the code or the launch, OutOfMemory where the launch's arrays
+        cannot be saved, DeviceLost where the code faults.
         """
         raise KernelError(f"the device {self.identity.kind} launches no old code")
 
@@ -463,7 +463,7 @@ class TimedDevice(Device):
     @property
     @abstractmethod
     def method(self) -> str:
-        """Name how time is taken, as baselines have it; a fallback may change it while measuring, so read it last."""
+        """Return the timing method's name in baselines; a fallback may change it while measuring, so read it last."""
 
     @abstractmethod
     def now(self) -> float:
@@ -477,7 +477,7 @@ class TimedDevice(Device):
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return a probe that matches the traffic's size and mix. Raises OutOfMemory.
 
-        inputs: arrays that the workload reads, for devices where it matters in which memory the probe reads.
+        inputs: arrays that the workload reads, for devices where the place of the probe's memory matters.
         """
 
     @abstractmethod

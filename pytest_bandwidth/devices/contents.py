@@ -1,7 +1,7 @@
-"""Hash what arrays of whole numbers hold: indices, lengths and masks decide which memory a kernel touches.
+"""Hash the contents of arrays of whole numbers: indices, lengths and masks decide which memory a kernel touches.
 
 The hash is a sum over 64-bit words, mixed with their places, so that a device adds it up at the speed of its memory.
-Contents of floating-point numbers are left out: they decide what comes out, and hardly ever which memory is read.
+Floating-point numbers are left out: they decide the results, and hardly ever which memory is read.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pytest_bandwidth.devices.host import usable_processors
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import format_bytes
 
-# As frameworks name such types: NumPy's, PyTorch's and JAX's, quantized ones among them. Times are whole numbers, too.
+# Names of such types in NumPy, PyTorch and JAX, with quantized ones. Times are whole numbers, too.
 _WHOLE = re.compile(r"q?u?int\d*|bool_?|u?long|short|byte|datetime64.*|timedelta64.*|(bytes|str)\d*", re.ASCII)
-# A host's arrays take at most so long; what is larger is not known.
+# The longest time for a host's array; larger arrays are not hashed.
 MOST_SECONDS = 10.0
 # splitmix64's constants; cuda_src/probe.cu has the same sums.
 _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
 _WORD_BYTES = 8
-# Of such chunks all that is worked with stays in a core's cache; a processor takes as many as a part has.
+# A chunk and its temporary arrays stay in a core's cache; a processor takes all chunks of a part.
 _CHUNK_WORDS = 1 << 14
 _PART_WORDS = 1 << 21
 _PLACES = np.arange(_CHUNK_WORDS, dtype=np.uint64)
@@ -51,12 +51,12 @@ def _has_whole(dtype: np.dtype[Any]) -> bool:
 
 
 def contents_text(array: Any, sums: Sums) -> str:
-    """Return what is told of an array's contents: its type and size, and the sums of its words."""
+    """Return a text that identifies an array's contents: its type and shape, and the sums of its words."""
     return f"{array.dtype} {tuple(array.shape)} {sums[0]:x} {sums[1]:x}"
 
 
 def host_contents(array: Any) -> str:
-    """Tell what an array in host memory holds. Raises UsageError where it cannot be read, or that takes too long."""
+    """Identify the contents of an array in host memory. Raises UsageError where reading fails, or takes too long."""
     try:
         return contents_text(array, sums_of(array if isinstance(array, np.ndarray) else np.asarray(array)))
     except (TypeError, ValueError, RuntimeError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""Know datasheet figures: memory bandwidth and dense FLOP/s of a card, of `datasheets.csv`."""
+"""Read datasheet figures from `datasheets.csv`: memory bandwidth and dense FLOP/s of each card."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-# By names of dtypes, as the table has them.
+# The table's names of precisions, by the names of dtypes.
 PRECISION_OF_DTYPE = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
 
 
@@ -30,7 +30,7 @@ class Datasheet:
 
 @cache
 def datasheets() -> tuple[Datasheet, ...]:
-    """Return all cards that the table has."""
+    """Return all cards in the table."""
     lines = Path(__file__).with_suffix(".csv").read_text(encoding="utf-8").splitlines()
     found = []
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
@@ -41,5 +41,5 @@ def datasheets() -> tuple[Datasheet, ...]:
 
 
 def precisions() -> tuple[str, ...]:
-    """Return the precisions of which some card's FLOP/s are on file."""
+    """Return the precisions for which the table has some card's FLOP/s."""
     return tuple(sorted({precision for sheet in datasheets() for precision in sheet.tflops}))

@@ -1,4 +1,4 @@
-"""Tell what host this is, how much of it this process may use, and what else uses it: by /proc and /sys."""
+"""Describe the host from /proc and /sys: its processors and memory, this process's share of them, and other users."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def processor_name(root: Path = Path("/")) -> str:
 
 
 def memory_bytes(root: Path = Path("/"), name: str = "MemTotal") -> int | None:
-    """Return the host's memory, or another number of bytes in /proc/meminfo; None where the system does not tell."""
+    """Return the host's memory, or another number of bytes in /proc/meminfo; None where unknown."""
     found = re.search(rf"^{name}:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
     return int(found[1]) * 1024 if found else None
 
 
 def serial(root: Path = Path("/")) -> str:
-    """Tell hosts of one model apart without giving names away: a hash of the machine id, else of the host name."""
+    """Return a host's id that does not reveal its name: a hash of the machine id, else of the host name."""
     identity = _text(root / "etc/machine-id") or platform.node()
     return "host-" + hashlib.sha256(f"pytest-bandwidth {identity}".encode()).hexdigest()[:12]
 
@@ -77,18 +77,18 @@ def cache_bytes(root: Path = Path("/")) -> dict[str, int | None]:
 
 
 def last_cache_bytes(root: Path = Path("/")) -> int | None:
-    """Return the bytes of the last level that is known."""
+    """Return the bytes of the last cache level of known size."""
     return next((size for _, size in sorted(cache_bytes(root).items(), reverse=True) if size), None)
 
 
 def count_numa_nodes(root: Path = Path("/")) -> int | None:
-    """Return how many memory nodes the host has; None where it does not tell."""
+    """Return how many memory nodes the host has; None where unknown."""
     nodes = [p for p in (root / "sys/devices/system/node").glob("node*") if p.name[4:].isdigit()]
     return len(nodes) or None
 
 
 def huge_pages(root: Path = Path("/")) -> tuple[str | None, int | None]:
-    """Return which memory gets huge pages (`always`, `madvise` or `never`), and their bytes; None where not told."""
+    """Return which memory gets huge pages (`always`, `madvise` or `never`), and their bytes; None where unknown."""
     folder = root / "sys/kernel/mm/transparent_hugepage"
     size = _text(folder / "hpage_pmd_size") or ""
     chosen = re.search(r"\[(\w+)\]", _text(folder / "enabled") or "")  # always [madvise] never
@@ -127,15 +127,15 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
-# Of a group's files its limit, its use, and what of `memory.stat` is given up before a process is ended for memory, by
-# Linux's admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+# A group's files for its limit and its use, and the entries of `memory.stat` that the system reclaims before it kills a
+# process. Source: Linux's admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 _Names = tuple[str, str, tuple[str, ...]]
 _VERSION_2: _Names = ("memory.max", "memory.current", ("active_file", "inactive_file", "slab_reclaimable"))
 _VERSION_1: _Names = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file"))
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return memory that can be had without swapping, or being ended for it; None where the system does not tell."""
+    """Return the memory that is available without swapping or an out-of-memory kill; None where unknown."""
     known = [left for _, left in _groups(root)]
     if (of_system := memory_bytes(root, "MemAvailable")) is not None:
         known.append(of_system)
@@ -143,12 +143,12 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def limit_bytes(root: Path = Path("/")) -> int | None:
-    """Return the least limit of the process's control groups; None where there is none."""
+    """Return the least limit of the process's control groups; None without a limit."""
     return min((limit for limit, _ in _groups(root)), default=None)
 
 
 def _groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield the limits of the groups that the process is in, from its own outwards, and what is left of each."""
+    """Yield the limits of the process's groups, from its own outwards, each with the bytes left."""
     for (limit_file, used_file, reclaimed), folder in _folders(root):
         with suppress(OSError, ValueError):  # the outermost has no such files, and a limit may be `max`
             limit, used = (int((folder / name).read_text(encoding="ascii")) for name in (limit_file, used_file))
@@ -162,7 +162,7 @@ def _groups(root: Path) -> Iterator[tuple[int, int]]:
 def _folders(root: Path) -> Iterator[tuple[_Names, Path]]:
     """Yield the folders of the process's groups that are mounted, from its own to the outermost.
 
-    What is mounted is in lines of proc_pid_mountinfo(5): … root, mount point, …, a hyphen, type, source, options.
+    A line of proc_pid_mountinfo(5) describes a mount: … root, mount point, …, a hyphen, type, source, options.
     """
     try:
         mounts, own = _lines(root / "proc/self/mountinfo"), _lines(root / "proc/self/cgroup")
@@ -180,7 +180,7 @@ def _folders(root: Path) -> Iterator[tuple[_Names, Path]]:
         for line in own:
             controllers, _, path = line.partition(":")[2].partition(":")
             is_meant = controllers == "" if names is _VERSION_2 else "memory" in controllers.split(",")
-            with suppress(ValueError):  # it lies outside of what is mounted
+            with suppress(ValueError):  # it lies outside of the mount
                 group = PurePosixPath(path).relative_to(mounted)
                 if is_meant and ".." not in group.parts:
                     yield from ((names, root / mount_point.lstrip("/") / one) for one in (group, *group.parents))
@@ -191,13 +191,13 @@ def _lines(path: Path) -> list[str]:
 
 
 # Less than this share of one processor is the background of any system.
-WORTH_TELLING_SHARE = 0.05
-MOST_TOLD = 3
+LEAST_NAMED_SHARE = 0.05
+MOST_NAMED = 3
 HYPERVISOR = "hypervisor"
 # man 5 proc_pid_comm: 15 bytes and a zero.
 KERNEL_NAME_LENGTH = 15
 LONGEST_NAME = 64
-# Many hosts have thousands of processes; looking at more would cost more than it tells.
+# Many hosts have thousands of processes; more than this are not worth the time to read them.
 MOST_PROCESSES = 4096
 
 
@@ -211,14 +211,14 @@ class Activity:
 
 
 class ActivityWatch:
-    """Tell what others did since it was last asked."""
+    """Report other processes' use of the host since the last report."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._before = self._read()
 
     def restart(self) -> None:
-        """Leave out what was used so far."""
+        """Leave out all use up to now."""
         self._before = self._read()
 
     def conditions(self) -> Conditions:
@@ -231,7 +231,7 @@ class ActivityWatch:
             load_average = os.getloadavg()[0]
         return Conditions(
             sm_clock_mhz=clock_mhz(self._root),
-            others=told({_whole_name(self._root / "proc", who): share for who, share in shares.items()}),
+            others=busiest({_whole_name(self._root / "proc", who): share for who, share in shares.items()}),
             others_processors=sum(shares.values()) if now.by_process else None,
             stolen_processors=None if now.stolen is None else shares.get(HYPERVISOR, 0.0),
             load_average=load_average,
@@ -260,7 +260,7 @@ class ActivityWatch:
 
 
 def shares_between(before: Activity, after: Activity) -> dict[str, float]:
-    """Return processors used meanwhile, by whom: each other process, and the hypervisor."""
+    """Return the processors used between two moments by each other process, and by the hypervisor."""
     elapsed = after.at - before.at
     if elapsed <= 0:
         return {}
@@ -273,10 +273,10 @@ def shares_between(before: Activity, after: Activity) -> dict[str, float]:
     return {who: share for who, share in shares.items() if share > 0}
 
 
-def told(shares: Mapping[str, float]) -> tuple[str, ...]:
-    """Name the busiest that are worth telling, busiest first."""
-    busiest = sorted(((share, who) for who, share in shares.items() if share >= WORTH_TELLING_SHARE), reverse=True)
-    return tuple(f"{who}: {share:.2f} processors" for share, who in busiest[:MOST_TOLD])
+def busiest(shares: Mapping[str, float]) -> tuple[str, ...]:
+    """Return texts for the users with the largest shares, the largest first."""
+    named = sorted(((share, who) for who, share in shares.items() if share >= LEAST_NAMED_SHARE), reverse=True)
+    return tuple(f"{who}: {share:.2f} processors" for share, who in named[:MOST_NAMED])
 
 
 def _whole_name(proc: Path, who: str) -> str:
@@ -294,7 +294,7 @@ def _whole_name(proc: Path, who: str) -> str:
 
 
 def clock_mhz(root: Path = Path("/")) -> float | None:
-    """Return the mean clock of the processors where the system scales it and tells; a virtual machine does not."""
+    """Return the mean clock of the processors; None where the system does not report it, as in a virtual machine."""
     clocks = []
     for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
         with suppress(OSError, ValueError):
@@ -310,13 +310,13 @@ def process_stat(stat: Path) -> tuple[str, list[str]]:
     return text[start + 1 : end], text[end + 2 :].split()
 
 
-# The processes that are no others: those that this one started, and one that takes turns with it. A GPU's driver still
-# names one as busy for a while after it ended.
+# Processes that do not count as others: those that this one started, and one that alternates with it. A GPU's driver
+# may report one as busy for a while after its end.
 _ours: set[int] = set()
 
 
 def remember(pid: int) -> None:
-    """Count a process as ours from now on, when it has ended as well."""
+    """Count a process as ours from now on, also after its end."""
     _ours.add(pid)
 
 

@@ -1,12 +1,12 @@
-"""Time calls by the host's clock: with cold caches, from a drawn place of the stack, noting threads that waited.
+"""Time calls by the host's clock: with cold caches, from a random place of the stack, noting threads that waited.
 
-How long threads were ready to run and waited for a processor is the scheduler's own account. Unlike a list of other
-processes it sees the shortest neighbour, works in containers, and counts a quota's throttling: second field of
+The scheduler records how long a thread was ready to run and waited for a processor. Unlike a list of other processes,
+this covers the shortest process, works in containers, and counts a quota's throttling. It is the second field of
 /proc/PID/task/TID/schedstat, in nanoseconds (Documentation/scheduler/sched-stats.rst of Linux).
 
-Where a function's variables lie to its tables and data is an accident of the process: at some places they are in each
-other's way in the first cache. `np.exp` took 1.8 to 2.4 times as long in one process of thirty on a Zen 4, in data that
-fits any cache, and was as fast as ever from a frame more of the stack (docs/measurements.md, "Where processes lie").
+The distance of a function's variables from its tables and data is an accident of the process. At some distances they
+conflict in the first cache. `np.exp` took 1.8 to 2.4 times as long in one process of thirty on a Zen 4, in data that
+fits any cache. One stack frame more made it as fast as ever (docs/measurements.md, "Where processes lie").
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_seconds
 
 # A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
-# to 10 ms wait for nothing; 1 % or 10 % keep about as many, with other processes and without.
+# to 10 ms do not wait; 1 % or 10 % keep about as many, with other processes and without.
 LARGEST_WAITED_SHARE = 0.03
 WAITED = Finding(RUN_DELAY, "a thread was ready to run and waited for a processor")
 LONGEST_RECORD = 64
-# Of the files that a process may have open, tests need some: of 1,024 mostly.
+# Each thread takes an open file. A process may mostly have 1,024, and tests need some.
 MOST_THREADS = 256
-# Each look lists a folder.
+# Each check lists a folder.
 LOOK_SECONDS = 0.1
 
 
 class RunDelay:
-    """Watch the threads of this process; open files, since a path costs 15 µs a thread and a file one."""
+    """Watch the threads of this process. Files stay open: to open one costs 15 µs a thread, to read one 1 µs."""
 
     def __init__(self, tasks: Path = Path("/proc/self/task")) -> None:
         self._tasks = tasks
@@ -47,11 +47,11 @@ class RunDelay:
         self._looked = 0.0
 
     def look_for_threads(self) -> None:
-        """Open the account of each thread that is new, close those of threads that ended; now and then, not always."""
+        """Open the records of new threads and close those of ended ones, at most once in LOOK_SECONDS."""
         now = clock.monotonic()
         if self._process == os.getpid() and now - self._looked < LOOK_SECONDS:
             return
-        if self._process != os.getpid():  # after a fork, what is open tells of the parent's threads
+        if self._process != os.getpid():  # after a fork, the open files are of the parent's threads
             self.close()
         self._process, self._looked = os.getpid(), now
         try:
@@ -64,10 +64,10 @@ class RunDelay:
             try:
                 self._files[thread] = os.open(self._tasks / thread / "schedstat", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
-                continue  # it ended meanwhile, or the system keeps no such account
+                continue  # it ended meanwhile, or the system keeps no such record
 
     def seconds(self) -> dict[str, float]:
-        """Return how long each thread has waited since it began; empty where the system does not account for it."""
+        """Return how long each thread has waited since it began; empty where the system does not record it."""
         waited = {}
         for thread, file in self._files.items():
             try:
@@ -77,10 +77,10 @@ class RunDelay:
         return waited
 
     def time(self, call: Call) -> Sample:
-        """Time one call between two readings of the clock, no garbage collection; note whether a thread waited."""
+        """Time one call by the clock, without garbage collection; note whether a thread waited."""
         with gc_disabled():
             before = self.seconds()
-            now = clock.perf_counter_ns  # what the call puts in its place is not read
+            now = clock.perf_counter_ns  # if the call replaces the clock, it has no effect here
             started = now()
             call()
             ended = now()
@@ -92,38 +92,38 @@ class RunDelay:
         return Sample(seconds, seconds, WAITED if is_disturbed else None, waited)
 
     def close(self) -> None:
-        """Close all accounts; the next look opens them again."""
+        """Close all records; the next check opens them again."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
         self._process = 0
 
 
-# Of data this many times as large as the last-level cache, what a cache still holds does not show.
+# For data this many times as large as the last-level cache, the part that a cache still holds has no visible effect.
 COLD_BY_ITSELF = 5
 # Caches do not replace the oldest line exactly: after reading once their size, much of the old data is still there.
-# Four times takes away most of what more would: `benchmarks/plateau.py`.
+# Four times its size removes almost as much as more would: `benchmarks/plateau.py`.
 EVICTION_FACTOR = 4
 # A virtual machine may report a whole socket's cache. Reading more than this before each of some dozens of samples
 # would leave no time for the samples.
 LARGEST_EVICTION_BYTES = 512 << 20
-# Where the system tells no sizes: more than the last level of most desktop processors.
+# For an unknown size: more than the last level of most desktop processors.
 ASSUMED_CACHE_BYTES = 64 << 20
 
 
 class CacheEviction:
     """Read a buffer through before each sample of a workload that a cache could hold.
 
-    Reading is enough: what it pushes out is written back on the way, before the sample begins.
-    is_needed: whether the workload that it was prepared for asks for it.
+    Reading is enough: evicted data is written back before the sample begins.
+    is_needed: whether the prepared workload needs it.
     """
 
     def __init__(
         self, reader: Callable[[int], Call], cache: int | None, assumed_bytes: int = ASSUMED_CACHE_BYTES
     ) -> None:
-        """Take what makes a buffer of so many bytes, all touched, and returns what reads it through.
+        """Prepare for a cache. reader: makes a buffer of so many bytes, all touched; returns a call that reads it.
 
-        cache: bytes of the last level, None where the system tells no size: then it is taken for `assumed_bytes`.
+        cache: bytes of the last level; None where unknown, which counts as `assumed_bytes`.
         """
         self._reader = reader
         self.cache_known = cache is not None
@@ -139,8 +139,8 @@ class CacheEviction:
     def prepare(self, data_bytes: int, *, cold: bool = True, others_have_them: bool = False) -> None:
         """Prepare for a workload that touches so many bytes. Raises OutOfMemory.
 
-        cold: whether it wants cold caches.
-        others_have_them: whether another process works on the same bytes just before, so that none of them may stay.
+        cold: whether it needs cold caches.
+        others_have_them: whether another process uses the same bytes just before, so that none may stay in a cache.
         """
         self.is_needed = cold and (others_have_them or data_bytes < COLD_BY_ITSELF * self.cache_bytes)
         self._seconds = []
@@ -150,14 +150,14 @@ class CacheEviction:
             self._read = read
 
     def evict(self) -> None:
-        """Make the caches cold where the workload asks for it."""
+        """Make the caches cold where the workload needs it."""
         if self.is_needed and self._read is not None:
             started = clock.perf_counter()
             self._read()
             self._seconds.append(clock.perf_counter() - started)
 
     def finding(self, data_bytes: int) -> Finding | None:
-        """Tell what was done for the workload just measured; None where nothing had to be."""
+        """Report the evictions for the workload just measured; None where it needed none."""
         if not self._seconds or data_bytes >= COLD_BY_ITSELF * self.cache_bytes:
             return None
         each = sorted(self._seconds)[len(self._seconds) // 2]
@@ -179,7 +179,7 @@ class CacheEviction:
 
 
 class HostTimedDevice(TimedDevice):
-    """Base of the devices that the host's clock times; watches which other processes use the host.
+    """Base of the devices that the host's clock times; watches other processes on the host.
 
     probes: makes probes, and frees their buffers by `release`.
     """
@@ -201,7 +201,7 @@ class HostTimedDevice(TimedDevice):
         return found
 
     def conditions(self) -> Conditions:
-        """Return the host's state: nothing is known of another processor's."""
+        """Return the host's state; that of another processor is unknown."""
         return self._watch.conditions()
 
     def release(self) -> None:
@@ -213,22 +213,22 @@ class HostTimedDevice(TimedDevice):
 
 T = TypeVar("T")
 
-# A frame took 544 to 624 bytes with CPython 3.10 to 3.13: so many of them are in as many lines of a page.
+# A frame took 544 to 624 bytes with CPython 3.10 to 3.13: so many frames begin in as many different lines of a page.
 PLACES = 7
 
 
-_places = random.Random()  # tests seed the one of the module
+_places = random.Random()  # tests seed the module's own generator
 
 
 def from_a_drawn_place(function: Callable[[], T]) -> T:
-    """Call it at a drawn place of this thread's stack and return what it returns. Raises what it raises.
+    """Call it at a random place of this thread's stack and return what it returns. Raises what it raises.
 
-    What is sampled in turns with others might always come by the same place.
+    Without this, alternating samples might always run at the same place.
     """
     return _from_below(_places.randrange(PLACES), function)
 
 
 def _from_below(frames: int, function: Callable[[], T]) -> T:
     __tracebackhide__ = True
-    # By way of C: since Python 3.11 a function of Python's that calls another one takes no stack.
+    # Through C: since Python 3.11 a Python function that calls another one takes no stack.
     return function() if frames == 0 else partial(_from_below, frames - 1, function)()

@@ -1,4 +1,4 @@
-"""Find a kernel's text, and hold a launch's arrays to the types that it reads: CuPy and PTX take any."""
+"""Find a kernel's source text or compiled code, and the headers that its source includes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from os import walk
-from os.path import isdir, isfile  # of a name that no file system takes, Path's raise
+from os.path import isdir, isfile  # Path's methods raise for a name that no file system accepts
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import CompiledCode, KernelSource
@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.errors import KernelError
 from pytest_bandwidth.domain.text import shown
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# In a wheel the kernels lie inside the package, in a checkout beside it.
+# In a wheel the kernels lie inside the package, in a checkout next to it.
 _SHIPPED_FOLDERS = (_PACKAGE / "cuda_src", _PACKAGE.parent / "cuda_src")
 # Stand-ins for headers of the host that NVRTC lacks: the last folder for includes, so that the user's own go first.
 STAND_INS = _PACKAGE / "devices" / "headers"
@@ -33,7 +33,7 @@ MOST_FOLDERS = 2000
 
 
 def shipped_folder() -> Path:
-    """Return the folder of the kernels that come with the package."""
+    """Return the folder of the package's own kernels."""
     for folder in _SHIPPED_FOLDERS:
         if folder.is_dir():
             return folder
@@ -45,12 +45,12 @@ def shipped_files() -> list[str]:
 
 
 def kernel_names(text: str) -> list[str]:
-    """List the __global__ functions in CUDA C++ text, in order; those that macros make are not seen."""
+    """List the __global__ functions in CUDA C++ text, in order, without those that macros define."""
     return _KERNEL.findall(without_comments(text))
 
 
 def include_folders(options: Sequence[str]) -> tuple[Path, ...]:
-    """Return the folders that options of NVRTC name for includes."""
+    """Return the include folders in options of NVRTC."""
     folders = []
     for number, option in enumerate(options):
         flag = next((flag for flag in ("--include-path=", "-I") if option.startswith(flag)), None)
@@ -60,12 +60,12 @@ def include_folders(options: Sequence[str]) -> tuple[Path, ...]:
 
 
 def included_names(text: str) -> set[str]:
-    """Return the names of files that a source includes, whatever the preprocessor skips."""
+    """Return the names of files that a source includes, also in lines that the preprocessor skips."""
     return {name for _, name in _INCLUDE.findall(text)}
 
 
 def headers_digest(text: str, folders: Sequence[Path]) -> str:
-    """Hash the files that a source includes out of folders, and what those include, whatever the preprocessor skips."""
+    """Hash the files that a source includes from folders, and their own includes, also in lines that are skipped."""
     found: dict[Path, bytes] = {}
     waiting = [(text, tuple(folders))]
     while waiting:
@@ -75,7 +75,7 @@ def headers_digest(text: str, folders: Sequence[Path]) -> str:
             file = next((place / name for place in searched if (place / name).is_file()), None)
             if file is None or file in found or file.stat().st_size > LARGEST_SOURCE_BYTES:
                 continue
-            with suppress(OSError):  # the compiler says so
+            with suppress(OSError):  # the compiler reports it
                 found[file] = file.read_bytes()
                 waiting.append((found[file].decode("utf-8", "replace"), (file.parent, *folders)))
     return digest(*sorted(digest(data) for data in found.values()))
@@ -142,7 +142,7 @@ def _compiled_in(file: Path, name: str | None) -> tuple[str, tuple[CompiledCode,
 
 @lru_cache(LIBRARIES_KEPT)
 def _kernel_in_state(file: Path, name: str | None, *state: int) -> tuple[str, tuple[CompiledCode, ...]]:
-    """Read a file in that state once: most tests of a process share a library."""
+    """Read a file once for each state: most tests of a process share a library."""
     del state
     return kernel_in(file.read_bytes(), str(file), name)
 

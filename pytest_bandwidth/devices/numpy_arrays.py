@@ -1,4 +1,4 @@
-"""Make arrays of random data for measuring, NumPy's aligned to cache lines; size anyone's arrays.
+"""Make NumPy arrays of random data for measurements, aligned to cache lines; size any library's arrays.
 
 Random data are finite numbers with random mantissas, made from masks over random 64-bit words. No cuRAND: the CUDA
 parts that the extras install have none.
@@ -27,7 +27,7 @@ RANDOM_BLOCK_WORDS = 1 << 15
 _DLPACK_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost (dlpack.h)
 
 Array = np.ndarray[Any, np.dtype[Any]]
-# Gives so many bytes from elsewhere than this process's own memory; None where it does not.
+# Returns so many bytes from special memory, such as memory with red zones; None = use ordinary memory.
 Allocate = Callable[[int], Array | None]
 
 
@@ -39,7 +39,7 @@ def empty_array(shape: int | Sequence[int], dtype: Any, allocate: Allocate | Non
 
 
 def _aligned_bytes(size: int, what: str, allocate: Allocate | None) -> Array:
-    """Raise OutOfMemory where so many bytes do not fit, before the system ends this process for touching them."""
+    """Return so many bytes. Raises OutOfMemory where they do not fit, before the system kills this process for them."""
     available = available_bytes()
     if available is not None and size > available:
         raise OutOfMemory(f"{what} needs {format_bytes(size)}, {format_bytes(available)} are free: use a smaller size")
@@ -57,7 +57,7 @@ def _aligned_bytes(size: int, what: str, allocate: Allocate | None) -> Array:
 class RandomSource:
     """Make random arrays, different at every call.
 
-    seed: None = floats are others in every process, and whole numbers the same from the beginning of each test on.
+    seed: None = floats differ in every process, and whole numbers are the same from the beginning of each test on.
     """
 
     def __init__(self, seed: int | None = None, allocate: Allocate | None = None) -> None:
@@ -66,7 +66,7 @@ class RandomSource:
         self._of_whole = None if seed is not None else np.random.Generator(np.random.SFC64(0))
 
     def begin_test(self) -> None:
-        """Start whole numbers anew, where no seed was given."""
+        """Restart the whole numbers, where no seed was given."""
         if self._of_whole is not None:
             self._of_whole = np.random.Generator(np.random.SFC64(0))
 
@@ -83,7 +83,7 @@ class RandomSource:
 def _fill(out: Array, keep: np.uint64, fixed: np.uint64, generator: np.random.Generator) -> None:
     """Write out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
 
-    On all processors, each in a part of its own: a page lies in the memory of the processor that touches it first.
+    Each processor fills its own part: a page lies in the memory of the processor that touches it first.
     """
     block = generator.integers(0, 2**64, min(out.size, RANDOM_BLOCK_WORDS), np.uint64) & keep | fixed
     variations = generator.integers(0, 2**64, -(-out.size // RANDOM_BLOCK_WORDS), np.uint64) & keep
@@ -104,7 +104,7 @@ def _fill(out: Array, keep: np.uint64, fixed: np.uint64, generator: np.random.Ge
 
 
 def host_nbytes(array: Any) -> int:
-    """Return the bytes of an array in host memory: NumPy's, or anyone's that offers DLPack or the array interface.
+    """Return the bytes of an array in host memory: NumPy's, or any other with DLPack or the array interface.
 
     Raises UsageError for any other, and for arrays on another device.
     """
@@ -130,8 +130,8 @@ def host_nbytes(array: Any) -> int:
 WORD_BYTES = 8
 
 
-# Sign and exponent are fixed, the mantissa is random: values in [1, 2), none of them zero, subnormal or infinite, and
-# sums and products of many stay well conditioned.
+# Sign and exponent are fixed, the mantissa is random: values in [1, 2), never zero, subnormal or infinite. Sums and
+# products of many stay well conditioned.
 _BITS = {
     "float16": (0x03FF, 0x3C00),  # IEEE binary16: 10 mantissa bits, exponent bias 15
     "float32": (0x007F_FFFF, 0x3F80_0000),  # binary32: 23, 127
@@ -139,7 +139,7 @@ _BITS = {
     "bfloat16": (0x007F, 0x3F80),  # the upper half of a binary32
     "bool": (0x01, 0x00),
 }
-# Kinds of dtypes whose random numbers are the same in every run of a test: what whole numbers hold identifies a launch.
+# Kinds of dtypes whose random numbers are the same in every run of a test: their contents identify a launch.
 WHOLE_KINDS = "iub"
 
 
@@ -170,7 +170,7 @@ def masks_for(dtype: np.dtype[Any]) -> tuple[int, int]:
     if name not in _BITS:
         raise UsageError(f"random() has no data for dtype {dtype.name}: expected float, complex, integer or bool")
     keep, fixed = _BITS[name]
-    # Of one item, side by side in a word.
+    # Repeat one item's bits to fill a word.
     copies = sum(1 << (8 * size * k) for k in range(WORD_BYTES // size))
     return keep * copies, fixed * copies
 

@@ -1,4 +1,4 @@
-"""Know the types of devices, and open a device by its name. Only the chosen device's libraries are loaded."""
+"""List the types of devices, and open a device by its name. Only the chosen device's libraries are loaded."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 def device_types() -> dict[str, DeviceType]:
-    """Return the types of devices by their kinds, those that features and conftest.py files bring included.
+    """Return the types of devices by their kinds, with those of features and conftest.py files.
 
-    Raises UsageError for what is no type of a device.
+    Raises UsageError where a hook returns anything else.
     """
     added = brought("pytest_bandwidth_devices", hooks().pytest_bandwidth_devices(), DeviceType)
     return {one.kind: one for one in (_CUDA, _CPU, *sorted(added, key=lambda one: one.kind))}
 
 
 def timed_on(kind: str | None) -> TimedOn:
-    """Tell what times a kind of device, for files that hold the kind alone; the host where the kind is not known."""
+    """Return what times a kind of device, for files that hold the kind alone; the host for an unknown kind."""
     found = device_types().get(kind or "")
     return "host" if found is None else found.timed_on
 
 
 def checked_name(text: str) -> str:
-    """Return the name of a device if it has a known form. Raises ValueError with the forms that are known."""
+    """Return the name of a device if it has a known form. Raises ValueError with the known forms."""
     kind, colon, variant = text.partition(":")
     types = device_types()
     is_known = kind in types and (not colon or (variant and re.fullmatch(types[kind].variants, variant, re.ASCII)))
@@ -43,7 +43,7 @@ def checked_name(text: str) -> str:
 
 
 def known_names() -> str:
-    """Say how devices are named, for help and errors: ``auto, cuda, cuda:N or cpu``."""
+    """Return the forms of devices' names, for help and errors: ``auto, cuda, cuda:N or cpu``."""
     *others, last = ("auto", *(form for one in device_types().values() for form in one.usage.split(", ")))
     return f"{', '.join(others)} or {last}"
 
@@ -89,7 +89,7 @@ def _opened_plugged(name: str, of_type: DeviceType, variant: str) -> Device:
 
 
 def _misreported(identity: object, of_type: DeviceType) -> str | None:
-    """Say what a plugged-in device tells wrongly of itself: baselines and documents need it. None if all is right."""
+    """Describe an error in a plugged-in device's identity, which baselines and documents need; None without errors."""
     if not isinstance(identity, DeviceIdentity):
         return f"found the identity {shown(identity)}, expected a DeviceIdentity"
     for what in ("kind", "timed_on"):

@@ -1,7 +1,7 @@
 """Find writes beyond the ends of an array by a pattern in the memory before and after it.
 
 The pattern is written when the test gets the array. It is checked when the array is freed or the test's body ends.
-Timed work stays as it is.
+Timed work does not change.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 # Shows a write 4 KiB away, of an element of up to 4 KiB. Whole pages, so that an array begins at the same place of a
 # page, and of CUDA's 512 bytes, as without zones.
 ZONE_BYTES = 8192
-# A kernel that goes too far often computes what it writes into one array's zone from what another's holds. A copy
-# shows: between two arrays all bytes differ, but for a third of the last ones of numbers. A sum shows: by its last byte
-# a float is negative, neither infinite nor NaN, and all are of like size.
+# A kernel that goes too far often computes the values for one array's zone from another array's zone. A copy is
+# detected: zones of two arrays differ in all bytes, but for a third of the numbers' last bytes. A sum is detected: by
+# its last byte each float is negative, neither infinite nor NaN, and all are of similar size.
 _FIRST, _PERIOD, _LAST = 0x81, 121, (0xBD, 0xBE, 0xBF)
 _LARGEST_NUMBER_BYTES = 8
-_MOST_TOLD = 3
+_MOST_REPORTED = 3
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class _Array:
 
 
 class Block:
-    """Hold the memory of one array with its zones, as long as anybody views the array.
+    """Hold the memory of one array with its zones, as long as a view of the array exists.
 
     raw: the memory, as bytes. The array begins at byte `begin` of it. NumPy takes `size` bytes there for an array;
     CuPy has this object as its memory's owner.
@@ -85,7 +85,7 @@ class RedZones:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Neither make zones nor look at any meanwhile: a sample may make arrays, or end some."""
+        """Neither make nor check zones meanwhile: a sample may make arrays, or free some."""
         self.is_paused = True
         try:
             yield
@@ -101,7 +101,7 @@ class RedZones:
         return np.asarray(self.block(raw, address, ZONE_BYTES + -address % ALIGNMENT_BYTES, size))
 
     def block(self, raw: Any, address: int, begin: int, size: int) -> Block:
-        """Return the memory at an address as what an array and its zones lie in. begin, size: the array's place."""
+        """Return a block for the memory at an address. begin, size: the array's place in that memory."""
         block = self._blocks[address + begin] = Block(raw, address, begin, size)
         return block
 
@@ -120,26 +120,26 @@ class RedZones:
             self._write(zone, pattern)
 
     def end_test(self) -> None:
-        """Forget the test's arrays, and what was found there."""
+        """Forget the test's arrays, and the writes that were found."""
         for block in self._blocks.values():
             block.array = None
         self.count = 0
         self._found.clear()
 
     def written(self) -> str | None:
-        """Say what this test wrote beyond the ends of its arrays so far; None where that is nothing."""
+        """Describe this test's writes beyond the ends of its arrays so far; None where there were no such writes."""
         for block in list(self._blocks.values()):
             if block.array is not None:
                 self.look(block, block.array)
                 block.array = None
         if not self._found:
             return None
-        told = [text for _, text in sorted(self._found)]
-        more = [f"and {len(told) - _MOST_TOLD} more places"] if len(told) > _MOST_TOLD else []
-        return f"a write out of bounds: {'; '.join((*told[:_MOST_TOLD], *more))}"
+        texts = [text for _, text in sorted(self._found)]
+        more = [f"and {len(texts) - _MOST_REPORTED} more places"] if len(texts) > _MOST_REPORTED else []
+        return f"a write out of bounds: {'; '.join((*texts[:_MOST_REPORTED], *more))}"
 
     def look(self, block: Block, array: _Array) -> None:
-        """Look at the zones of an array, and keep what was written there."""
+        """Check the zones of an array, and keep a text for each changed one."""
         pattern, itemsize = _pattern(array.number, array.itemsize), max(array.itemsize, 1)
         whose = f"array {array.number} of the test, {array.shape} {array.dtype}"
         sides = (("before", "beginning", block.begin - ZONE_BYTES), ("after", "end", array.end))
@@ -154,7 +154,7 @@ class RedZones:
 
 
 def _pattern(number: int, itemsize: int) -> Bytes:
-    """Return what the zones of an array hold. number: among the test's arrays."""
+    """Return the pattern for the zones of an array. number: among the test's arrays."""
     size = math.gcd(itemsize, _LARGEST_NUMBER_BYTES)
     start = number % _PERIOD * size
     return _rising(size, _LAST[number % len(_LAST)])[start : start + ZONE_BYTES]
@@ -162,7 +162,7 @@ def _pattern(number: int, itemsize: int) -> Bytes:
 
 @cache
 def _rising(size: int, last: int) -> Bytes:
-    """Return bytes that rise and begin again, but for the last one of each number of so many bytes."""
+    """Return bytes that rise and begin again. In numbers of so many bytes, each last byte is `last` instead."""
     rising = (_FIRST + np.arange(ZONE_BYTES + _PERIOD * size) % _PERIOD).astype(np.uint8)
     if size > 1:
         rising[size - 1 :: size] = last

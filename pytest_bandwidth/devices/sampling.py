@@ -1,4 +1,4 @@
-"""Measure a workload by time: warm up, then sample kernel and probe in turn, until a stop rule holds."""
+"""Measure a workload by time: warm up, then sample kernel and probe alternately, until a stop rule holds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WARMUP_MOST_SHARE = 0.30
 DRIFT_WINDOW = 3
 DRIFT_LIMIT = 0.02
 MOST_ROUNDS = 10_000
-# Dropping and re-measuring goes on for as long again as a measurement may take, but never for more samples than this.
+# Dropped rounds are repeated for as long again as a measurement may take, but never for more samples than this.
 MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
 SOMETHING_ELSE = Finding(HELD_UP, "something else had the GPU meanwhile, as the probe tells by its time")
@@ -60,7 +60,7 @@ class _Round:
 
     @property
     def drop(self) -> Finding | None:
-        """Return why the round does not count. With one spoilt sample it goes whole: the ratio needs both."""
+        """Return why the round does not count. One spoilt sample spoils the whole round: the ratio needs both."""
         return next((sample.drop for sample in self.samples if sample.drop is not None), None)
 
 
@@ -69,7 +69,7 @@ class _Tally:
     kept: list[_Round] = field(default_factory=list)
     spoilt: list[_Round] = field(default_factory=list)
     disturbed: int = 0
-    # Of those disturbed, the rounds in which the probe alone waited.
+    # The disturbed rounds in which the probe alone waited.
     probe_waited: int = 0
     disturbed_count: bool = False
     spoilt_seconds: float = 0.0
@@ -85,7 +85,7 @@ class _Tally:
         self.probe_waited += _probe_waited(taken)
 
     def count_disturbed(self, budget: Budget) -> None:
-        """Let rounds in which only a thread waited count after all; if they will do, those in which the probe did."""
+        """Count rounds with no fault but a waiting thread; those in which the probe alone waited, if they suffice."""
         only_probes = not too_few_undisturbed(len(self.kept) + self.probe_waited, self.disturbed - self.probe_waited)
         if not only_probes and budget.tolerates_run_delay != "all":
             return
@@ -95,25 +95,25 @@ class _Tally:
         self.disturbed_count = True
 
     def may_count(self, budget: Budget) -> int:
-        """Return how many of the disturbed rounds are to count where too few others are left."""
+        """Return how many of the disturbed rounds may count where too few others are left."""
         return {"none": 0, "probe": self.probe_waited, "all": self.disturbed}[budget.tolerates_run_delay]
 
     def drop_held_up(self) -> None:
-        """Put those rounds aside in which something else had the GPU, as the probe tells by its time."""
-        beside = [(taken, taken.probe) for taken in self.kept if taken.probe is not None]
-        places = rounds_held_up([taken.kernel.seconds for taken, _ in beside], [probe.seconds for _, probe in beside])
-        for taken in [beside[place][0] for place in places]:
+        """Put those rounds aside in which something else had the GPU, by the probe's time."""
+        probed = [(taken, taken.probe) for taken in self.kept if taken.probe is not None]
+        places = rounds_held_up([taken.kernel.seconds for taken, _ in probed], [probe.seconds for _, probe in probed])
+        for taken in [probed[place][0] for place in places]:
             self.kept.remove(taken)
             self.spoilt.append(replace(taken, kernel=replace(taken.kernel, drop=SOMETHING_ELSE)))
 
     @property
     def run_delay(self) -> float | None:
-        """Return the share of all samples' time in which a thread waited; None where that is not accounted for."""
+        """Return the share of all samples' time in which a thread waited; None where waits are not recorded."""
         taken = [sample for round_ in (*self.kept, *self.spoilt) for sample in round_.samples]
         if not any(sample.run_delay_seconds is not None for sample in taken):
             return None
         seconds = sum(sample.host_seconds for sample in taken)
-        # A wait is accounted for when it ends, and may have begun before the sample.
+        # A wait is recorded when it ends, and may have begun before the sample.
         waited = sum(min(sample.run_delay_seconds or 0.0, sample.host_seconds) for sample in taken)
         return waited / seconds if seconds > 0 else None
 
@@ -123,18 +123,18 @@ def _only_waited(taken: _Round) -> bool:
 
 
 def _probe_waited(taken: _Round) -> bool:
-    """Return whether in a round nothing was disturbed but its probe."""
+    """Return whether the only fault of a round is a thread that waited during its probe."""
     others = (taken.kernel, *taken.interleaved)
     return taken.probe is not None and _only_waited(taken) and all(sample.drop is None for sample in others)
 
 
 def measure_timed(device: TimedDevice, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-    """Measure a workload by time, and say why the measurement is invalid where it is.
+    """Measure a workload by time; an invalid measurement holds the reason.
 
-    Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
+    Raises what the workload raises, and OutOfMemory where the probe does not fit.
     """
     resources = device.resources(workload.launch) if workload.launch is not None else None
-    # Rounds in turn are held to each other: how the kernel is classed is the parent's to say, and costs a host 0.2 s.
+    # Rounds of two processes are compared with each other; the parent classes the kernel, which costs a host 0.2 s.
     classed_by = (workload.precision, workload.tensor_precision) if budget.turns is None else (None, None)
     rounds, before, after, value = take_rounds(device, workload, budget, progress)
     peak_flops, tensor_flops = (device.peak_flops(name) if name else None for name in classed_by)
@@ -161,10 +161,10 @@ def measure_timed(device: TimedDevice, workload: Workload, budget: Budget, progr
 def take_rounds(
     device: TimedDevice, workload: Workload, budget: Budget, progress: Progress
 ) -> tuple[Rounds, Conditions, Conditions, object]:
-    """Sample a workload and its probe as the budget says; without a sample that counts, `stop` is `no-samples`.
+    """Sample a workload and its probe within the budget; without a sample that counts, `stop` is `no-samples`.
 
     Return the rounds, the device's state before and after them, and what the callable returned last.
-    Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
+    Raises what the workload raises, and OutOfMemory where the probe does not fit.
     """
     last: list[object] = [None]
     kernel_sample = _sampler(device, workload, 0, last)
@@ -172,8 +172,8 @@ def take_rounds(
     launched = () if workload.launch is None else workload.launch.args
     started = device.now()
     with gc_disabled():
-        first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
-        # In turn with another process, each other's rounds are what both are compared by.
+        first = kernel_sample()  # compiles, touches pages; raises if the workload cannot run
+        # With another process, the rounds of both are compared with each other, not with a probe.
         probed = workload.traffic.bytes_moved > 0 and budget.turns is None
         probe = device.probe(workload.traffic, workload.reads or launched) if probed else None
         samplers: list[Sampler] = [kernel_sample]
@@ -195,9 +195,9 @@ def take_rounds(
             tally, stop = _rounds(device, samplers, probe is not None, budget, progress, turn)
         after = device.conditions()
         if budget.turns is not None:
-            run()  # some arrays are as they were before the rounds: what the test sees then is of one run
+            run()  # some arrays are as they were before the rounds: the test then gets the results of one run
     ended = device.now()
-    if device.identity.on_gpu:  # a host accounts for it itself
+    if device.identity.on_gpu:  # a host records waits itself
         tally.drop_held_up()
     kept = tally.kept
     return (
@@ -230,7 +230,7 @@ def take_rounds(
 
 
 def _warm_up(device: TimedDevice, samplers: Sequence[Sampler], budget: Budget, first: Sample) -> int:
-    """Run kernel and probe until their samples stop drifting, inside the share of the budget that is for it."""
+    """Run kernel and probe until the kernel's samples stop drifting, in the warm-up's share of the budget."""
     started = device.now()
     seconds: list[float] = [first.seconds]
     while True:
@@ -244,7 +244,7 @@ def _warm_up(device: TimedDevice, samplers: Sequence[Sampler], budget: Budget, f
         if not drifts:
             earlier, later = median(seconds[-2 * DRIFT_WINDOW : -DRIFT_WINDOW]), median(seconds[-DRIFT_WINDOW:])
             drifts = abs(later - earlier) > DRIFT_LIMIT * earlier
-        # In turn with another process what drifts does so in both, and warming up each disturbs the other.
+        # With another process, a drift affects both, and each one's warm-up disturbs the other.
         if spent >= WARMUP_LEAST_SHARE * budget.max_seconds and (budget.turns is not None or not drifts):
             break
     return len(seconds)
@@ -258,12 +258,12 @@ def _rounds(
     progress: Progress,
     turn: Turn | None,
 ) -> tuple[_Tally, StopReason]:
-    """Take rounds until one rule says stop. samplers: of the kernel, of the probe where it is probed, and of others."""
+    """Take rounds until a stop rule holds. samplers: of the kernel, of the probe where `probed`, and of others."""
     tally = _Tally()
-    started = told = now = device.now()
+    started = reported = now = device.now()
     number = 0
     while True:
-        # Each round begins with another one; with a kernel and its probe that is their alternating order.
+        # Each round begins with the next sampler, so that a kernel and its probe change their order each time.
         order = [(number + i) % len(samplers) for i in range(len(samplers))]
         begun, taken = now, {i: samplers[i]() for i in order}
         now = device.now()
@@ -281,21 +281,21 @@ def _rounds(
             enough = turn.taken(one.kernel.seconds if one.drop is None else None, stops=stop is not None)
             stop = (stop or "precision") if enough else None
             before, now = now, device.now()
-            started += now - before  # the other's round is no part of what this one spends
+            started += now - before  # the other process's round does not count as this one's time
         if stop is not None:
             if tally.may_count(budget) and too_few_undisturbed(len(tally.kept), tally.disturbed):
                 tally.count_disturbed(budget)
                 stop = "max-time" if tally.kept else stop
             return tally, stop
-        if now - told >= PROGRESS_SECONDS:
-            told = now
+        if now - reported >= PROGRESS_SECONDS:
+            reported = now
             progress(_progress_text(tally, now - started, budget))
 
 
 def _sampler(device: TimedDevice, workload: Workload, place: int, last: list[object]) -> Sampler:
     """Return a function that runs the set-up, times one of the workload's callables once, and returns the sample.
 
-    place: 0 for the work itself, then each of those beside it. last: takes what it returned.
+    place: 0 for the work itself, then one for each interleaved callable. last: receives the returned value.
     """
     work = (workload.call, *workload.interleaved)[place]
     setup = workload.setup_of_interleaved if place else workload.setup
@@ -325,7 +325,7 @@ def _sampler(device: TimedDevice, workload: Workload, place: int, last: list[obj
 
 def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
     kept, dropped = len(tally.kept), len(tally.spoilt)
-    # Time that spoilt rounds took is given once more, no longer than the rounds may take.
+    # The time of spoilt rounds is granted once more, up to the time for rounds.
     over = spent - min(tally.spoilt_seconds, budget.rounds_seconds) >= budget.rounds_seconds
     counting = kept + tally.may_count(budget)
     enough = counting >= min(FEWEST_ROUNDS, budget.min_samples)
@@ -334,7 +334,7 @@ def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
         return "max-time" if kept else "no-samples"
     if kept >= MOST_ROUNDS:
         return "max-rounds"
-    # The median's precision is not cheap to know: look at it from min_samples on, every eighth round.
+    # The median's precision is not cheap to compute: check it from min_samples on, every eighth round.
     if kept < budget.min_samples or kept % 8 or min(taken.kernel.seconds for taken in tally.kept) <= 0:
         return None
     figures = [[taken.kernel.seconds for taken in tally.kept]]

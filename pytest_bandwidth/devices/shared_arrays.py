@@ -1,9 +1,9 @@
-"""Exchange the pages of arrays for pages that another process has as well, while both sample in turn.
+"""Exchange the pages of arrays for pages that two processes share, while both sample alternately.
 
-Which pages of memory a process is given makes the same code on the same data 1 to 40 % faster or slower, for as long as
-the arrays last: in another process, or in new arrays of the same one, it is another figure.
-Addresses and contents stay: only arrays that hold the same bytes in both processes, and that a run of the workload
-leaves as they are, are exchanged, and each process gets its own pages back, as they were, once both have sampled.
+The same code on the same data is 1 to 40 % faster or slower on other pages of memory. The difference lasts as long as
+the arrays: it changes in another process, or in new arrays of the same process.
+Addresses and contents stay: only arrays with the same bytes in both processes are exchanged, if a run of the workload
+leaves them unchanged. Each process gets its own pages back, as they were, once both have sampled.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.devices.host import count_numa_nodes, huge_pages
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-# The number of an array among those that are told, and where the shared memory has room for it.
+# The number of an array in a process's list, and the offset of its room in the shared memory.
 Places = Sequence[tuple[int, int]]
 
 HUGE_PAGE_BYTES = 1 << 21
-# NumPy asks for huge pages from this size on. In pages of 4 KiB a triad was up to a quarter slower, and 10 % slower in
-# one process than in the other, in the same memory: each has its own table of its pages.
+# NumPy requests huge pages from this size on. In pages of 4 KiB a triad was up to a quarter slower. In the same memory
+# it was 10 % slower in one process than in the other: each process has its own page table.
 HUGE_FROM_BYTES = 1 << 22
-# Larger ones take long to copy. There is no least: with two vectors of 16 KiB in pages of its own, one process of ten
-# ran a layer norm 10 to 45 % slower.
+# Larger ones take long to copy. There is no least size: with two vectors of 16 KiB in their own pages, a layer norm was
+# 10 to 45 % slower in one process of ten.
 MOST_BYTES = 1 << 34
 MOST_ARRAYS = 1024
 # As much after the beginning of a page as malloc's large blocks, on a boundary of 64.
 _OFFSET_BYTES = 64
-# A block of up to this many bytes is used again by malloc, others go back to the system (M_MMAP_THRESHOLD, at most).
+# malloc reuses a block of up to this many bytes, and returns others to the system (M_MMAP_THRESHOLD, at most).
 _USED_AGAIN_BYTES = 32 << 20
-# Of such blocks no more are kept than these bytes.
+# The most bytes of such blocks that are kept.
 _KEPT_BYTES = 128 << 20
 _MADV_COLLAPSE = 25  # since Linux 6.1; CPython has no name for it
 _MAP_FIXED = 0x10
@@ -51,16 +51,16 @@ _MREMAP_MAYMOVE, _MREMAP_FIXED, _MREMAP_DONTUNMAP = 1, 2, 4
 _FAILED = ctypes.c_void_p(-1).value
 _MADV_REMOVE = 9
 _MFD_CLOEXEC = 1
-# NumPy's own switch: 0 has it ask for no huge pages.
+# NumPy's own switch: with 0 it requests no huge pages.
 _NUMPY_HUGE_PAGES = "NUMPY_MADVISE_HUGEPAGE"
 
 
 @contextmanager
 def shared_memory(root: Path = Path("/")) -> Iterator[int | None]:
-    """Give the descriptor of memory, empty yet, that processes inherit; None where they had better have none.
+    """Yield the descriptor of empty memory that processes inherit; None where shared pages would change the timing.
 
-    On several NUMA nodes all of it would lie on that of the process which fills it. Without huge pages for arrays, or
-    with ones of another size, shared pages would be of another kind than those that arrays have otherwise.
+    On several NUMA nodes all of it would lie on the node of the process that fills it. Without huge pages for arrays,
+    or with ones of another size, shared pages would be of another kind than the arrays' usual pages.
     root: holds sys.
     """
     descriptor = None
@@ -80,7 +80,7 @@ def shared_memory(root: Path = Path("/")) -> Iterator[int | None]:
 
 @dataclass(slots=True)
 class _Pages:
-    """Hold where pages of an array's own kind are, for an array of so many bytes. skew: where in them it begins."""
+    """Hold the place of pages for an array of so many bytes. skew: the array's offset in them."""
 
     address: int
     length: int
@@ -90,10 +90,10 @@ class _Pages:
 
 @dataclass(slots=True)
 class _Array(_Pages):
-    """Hold where an array's pages are. buffer: ends with the array.
+    """Hold an array's own pages. buffer: ends with the array.
 
-    shared: where the shared ones are that it may get, and aside: addresses for its own ones meanwhile, 0 for none;
-    exchanged: whether they are there.
+    shared: the address of the shared pages that it may get; aside: the address for its own pages meanwhile; 0 = not
+    mapped. exchanged: whether its own pages are at `aside`.
     """
 
     buffer: weakref.ref[Any]
@@ -107,29 +107,29 @@ class _Array(_Pages):
 
     @property
     def copied(self) -> int:
-        """Return where its bytes are in the shared pages that it may get."""
+        """Return the address of its bytes in the shared pages that it may get."""
         return self.shared + self.skew
 
 
 class SharedArrays:
-    """Hold one process's side. descriptor: of memory that the other process has as well.
+    """Hold one process's side. descriptor: that of the memory which both processes share.
 
-    seed: of where in their pages arrays begin: it differs from pair to pair, and is the same for both processes.
+    seed: decides the arrays' offsets in their pages: it differs from pair to pair, and is the same for both processes.
 
-    `told` says which arrays there are; then copies are laid into the shared memory (`copy`), both processes say which
-    of their arrays hold the same (`same`), and both `exchange` those, until each restores its own.
+    First both processes list their arrays. Then they copy them into the shared memory (`copy`) and report the equal
+    ones (`same`). They `exchange` these, until each restores its own.
     """
 
     def __init__(self, descriptor: int, seed: int = 0) -> None:
         self._descriptor, self._seed = descriptor, seed
         self._made: list[_Array] = []
         self._of_size: Counter[int] = Counter()
-        # Of arrays that have ended, the oldest first.
+        # Pages of arrays that have ended, the oldest first.
         self._free: list[_Pages] = []
         self._forks = self._forks_before = 0
         os.register_at_fork(before=self._note_fork)
-        # What was told, and what keeps it from being given back to the system meanwhile.
-        self._told: list[_Array] = []
+        # The listed arrays, and their buffers, which keep the pages from going back to the system meanwhile.
+        self._listed: list[_Array] = []
         self._kept: list[Any] = []
 
     def allocate(self, size: int) -> Bytes | None:
@@ -146,16 +146,16 @@ class SharedArrays:
         return np.frombuffer(memoryview(buffer), np.uint8)[pages.skew : pages.skew + size]
 
     def _pages(self, size: int) -> _Pages | None:
-        """Return pages for so many bytes, those that another array of that size has left where there are such."""
+        """Return pages for so many bytes, those of an array of that size that has ended where there are any."""
         left = next((pages for pages in self._free if pages.size == size), None)
-        with suppress(ValueError):  # another array has ended since, for which it was given back
+        with suppress(ValueError):  # meanwhile another array has ended, and these pages went back to the system
             if left is not None:
                 self._free.remove(left)
                 return left
         page, skew = _page_bytes(size), _OFFSET_BYTES
         if page == HUGE_PAGE_BYTES:
-            # Arrays that all begin in the same sets of a cache are in each other's way. Told by the number among arrays
-            # as large, since one more of another size should make no difference to these.
+            # Arrays that all begin in the same sets of a cache evict each other. The place depends on the number among
+            # arrays as large, so that one more array of another size makes no difference.
             place = random.Random(f"{self._seed} {size} {self._of_size[size]}").randrange(page // mmap.PAGESIZE)
             skew += place * mmap.PAGESIZE
         self._of_size[size] += 1
@@ -164,7 +164,7 @@ class SharedArrays:
         return _Pages(address, length, skew, size) if address else None
 
     def _give_up(self, pages: _Pages) -> None:
-        """Keep the pages of an array that has ended where malloc would, else give them back to the system."""
+        """Keep the pages of an array that has ended where malloc would, else return them to the system."""
         given_up: list[_Pages] = []
         (self._free if pages.size <= _USED_AGAIN_BYTES else given_up).append(pages)
         while sum(kept.length for kept in self._free) > _KEPT_BYTES:
@@ -173,39 +173,39 @@ class SharedArrays:
             _system().munmap(unused.address, unused.length)
 
     def told(self, touched: Iterable[Any] = ()) -> list[tuple[int, int, int]]:
-        """Return of each array its bytes, where in its pages they begin, and the bytes of these.
+        """List the arrays; return for each its bytes, their offset in its pages, and the bytes of these.
 
-        touched: what the workload is known to be given, of which arrays alone are told; all where it names no array.
+        touched: the workload's known arguments; only arrays among them are listed, or all arrays where it has no array.
         """
         self.restore()
         starts = [array.ctypes.data for array in touched if isinstance(array, np.ndarray)]
         buffers = [(array, array.buffer()) for array in self._made if not starts or _holds_any(array, starts)]
-        self._told = [array for array, buffer in buffers if buffer is not None]
+        self._listed = [array for array, buffer in buffers if buffer is not None]
         self._kept = [buffer for _, buffer in buffers if buffer is not None]
-        return [(array.size, array.skew, array.length) for array in self._told]
+        return [(array.size, array.skew, array.length) for array in self._listed]
 
     def tells_all(self, touched: Iterable[Any]) -> bool:
-        """Return whether what was told is all that the workload is known to be given, and that is something.
+        """Return whether all of the workload's known arguments are in listed arrays, and there are any.
 
-        touched: as in `told`. Numbers beside arrays are none.
+        touched: the known arguments; numbers do not count.
         """
         given = [one for one in touched if one is not None and not isinstance(one, (int, float, complex, np.generic))]
         return bool(given) and all(
-            isinstance(one, np.ndarray) and any(_holds_any(array, [one.ctypes.data]) for array in self._told)
+            isinstance(one, np.ndarray) and any(_holds_any(array, [one.ctypes.data]) for array in self._listed)
             for one in given
         )
 
     def copy(self, places: Places) -> list[int]:
-        """Lay copies of arrays there; return their numbers."""
+        """Copy arrays to places of the shared memory; return the numbers of those copied."""
         done = [number for number, offset in places if self._is_mapped(number, offset)]
-        for array in (self._told[number] for number in done):
+        for array in (self._listed[number] for number in done):
             ctypes.memmove(array.copied, array.data, array.size)
         return done
 
     def same(self, places: Places, run: Call) -> list[int]:
-        """Return the numbers of the arrays that hold what lies there, before a run of the workload and after it.
+        """Return the numbers of the arrays that equal their copies, before a run of the workload and after it.
 
-        None where it forks: its children have copies of what is its own, and would write into what is shared.
+        Empty where it forks: its children have copies of its own memory, and would write into the shared memory.
         """
         mapped = [number for number, offset in places if self._is_mapped(number, offset)]
         before, forks = [number for number in mapped if self._is_copied(number)], self._forks
@@ -213,13 +213,13 @@ class SharedArrays:
         return [number for number in before if self._is_copied(number)] if forks == self._forks else []
 
     def _is_copied(self, number: int) -> bool:
-        array = self._told[number]
+        array = self._listed[number]
         return bool(_system().memcmp(array.copied, array.data, array.size) == 0)
 
     @property
     def has_forked(self) -> bool:
         """Return whether Python has forked since pages were exchanged, so that its children may write into them."""
-        return self._forks != self._forks_before and any(array.exchanged for array in self._told)
+        return self._forks != self._forks_before and any(array.exchanged for array in self._listed)
 
     def _note_fork(self) -> None:
         self._forks += 1
@@ -227,12 +227,12 @@ class SharedArrays:
     def exchange(self, numbers: Iterable[int]) -> list[int]:
         """Put shared pages in the place of these arrays' own ones; return their numbers.
 
-        All arrays have their own where there are none, and where the system does not move the pages of one of them.
+        All arrays keep or get back their own pages where no number is given, or the system refuses to move any pages.
         """
         wanted = sorted(set(numbers))
         try:
-            for array in (self._told[number] for number in wanted):
-                # The array's addresses stay taken meanwhile, so that no other thread is given them.
+            for array in (self._listed[number] for number in wanted):
+                # The array's addresses stay mapped meanwhile, so that no other thread gets them.
                 _move(array.address, array.aside, array.length, _MREMAP_DONTUNMAP)
                 array.exchanged = True
                 _move(array.shared, array.address, array.length)
@@ -241,15 +241,15 @@ class SharedArrays:
             wanted = []
         self._forks_before = self._forks
         if not wanted:
-            self.restore(remove=True)  # as the other process is told as well
+            self.restore(remove=True)  # the other process restores its own, too
         return wanted
 
     def restore(self, *, remove: bool = False) -> None:
-        """Give each array its own pages back, as they were, and those to the system that no array uses.
+        """Give each array its own pages back, as they were, and return unused pages to the system.
 
-        remove: what the shared memory holds of them as well, which neither process may need any more.
+        remove: whether to remove their shared memory as well, which then neither process may need any more.
         """
-        for array in self._told:
+        for array in self._listed:
             shared = array.address if array.exchanged and not array.shared else array.shared
             if remove and shared:
                 _system().madvise(shared, array.length, _MADV_REMOVE)
@@ -259,11 +259,11 @@ class SharedArrays:
             for unused in filter(None, (array.shared, array.aside)):
                 _system().munmap(unused, array.length)
             array.shared = array.aside = 0
-        self._told, self._kept = [], []
+        self._listed, self._kept = [], []
 
     def _is_mapped(self, number: int, offset: int) -> bool:
-        """Return whether the shared memory there is mapped beside the array, and all is there to exchange its pages."""
-        array = self._told[number]
+        """Map the shared memory there, and addresses for the array's own pages; return whether both are mapped."""
+        array = self._listed[number]
         page = _page_bytes(array.size)
         array.shared = array.shared or _shared(self._descriptor, offset, array.length, page)
         array.aside = array.aside or _anonymous(array.length, page)
@@ -290,12 +290,12 @@ def _anonymous(length: int, page_bytes: int) -> int:
         if end > start:
             system.munmap(start, end - start)
     if page_bytes == HUGE_PAGE_BYTES:
-        system.madvise(address, length, mmap.MADV_HUGEPAGE)  # as NumPy does; where it is not done, nor is it there
+        system.madvise(address, length, mmap.MADV_HUGEPAGE)  # as NumPy does; a refusal affects both
     return int(address)
 
 
 def _shared(descriptor: int, offset: int, length: int, page_bytes: int) -> int:
-    """Return the address of shared memory, in such pages; 0 where the system does not give them."""
+    """Map shared memory in such pages and return its address; 0 where the system refuses."""
     system, address = _system(), _anonymous(length, page_bytes)
     if not address:
         return 0
@@ -305,7 +305,7 @@ def _shared(descriptor: int, offset: int, length: int, page_bytes: int) -> int:
             return address
         everything = (ctypes.c_uint8 * length).from_address(address)
         pages = np.frombuffer(memoryview(everything), np.uint8)[::HUGE_PAGE_BYTES]
-        pages |= 0  # what nothing has touched is not made a huge page
+        pages |= 0  # untouched memory does not become a huge page
         if system.madvise(address, length, _MADV_COLLAPSE) == 0:
             return address
     system.munmap(address, length)
@@ -313,7 +313,7 @@ def _shared(descriptor: int, offset: int, length: int, page_bytes: int) -> int:
 
 
 def _move(at: int, to: int, length: int, flags: int = 0) -> None:
-    """Move pages to other addresses, in place of what is there. Raises OSError where the system does not."""
+    """Move pages to other addresses, and replace the pages there. Raises OSError where the system refuses."""
     how = _MREMAP_MAYMOVE | _MREMAP_FIXED | flags
     if _system().mremap(at, length, length, how, ctypes.c_void_p(to)) != to:
         number = ctypes.get_errno()

@@ -1,4 +1,4 @@
-"""Launch a kernel of Triton's as one of CUDA's is launched. Nothing of Triton is imported: the test has done that."""
+"""Launch Triton kernels in the way of CUDA kernels. This module does not import Triton: the test has done so."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas")
 
 
 class Array(np.ndarray[Any, Any]):
-    """Be an array that a kernel of Triton's can be given: it asks for what a tensor of PyTorch has."""
+    """Give a NumPy array the methods of a PyTorch tensor that Triton calls, so that its kernels accept the array."""
 
     def data_ptr(self) -> int:
         """Return the address of the first element."""
         return int(self.ctypes.data)
 
-    # What an autotuner calls for `reset_to_zero` and `restore_value`.
+    # An autotuner calls these for `reset_to_zero` and `restore_value`.
     def zero_(self) -> None:
         self[...] = 0
 
@@ -38,7 +38,7 @@ class Array(np.ndarray[Any, Any]):
 
 
 class TritonLaunch:
-    """Launch a kernel, as ``kernel[grid](*args, **constants)`` does; constants may stand between the arguments.
+    """Launch a kernel, as ``kernel[grid](*args, **constants)`` does; constants may be between the arguments.
 
     compiled: the compiled kernel that Triton returned for the last launch.
     """
@@ -56,7 +56,7 @@ class TritonLaunch:
         self._unknown = [name for name in constants if name not in kernel.arg_names and name not in OPTIONS]
         named = [Parameter(name, Parameter.POSITIONAL_ONLY, default=None) for name in self._names]
         self.__signature__ = Signature(named)
-        # Those before a constant are given by place: an autotuner prunes by nothing else.
+        # Arguments before a constant are passed by position: an autotuner prunes by these alone.
         pairs = zip(kernel.arg_names, self._names, strict=False)
         self._leading = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -72,16 +72,16 @@ class TritonLaunch:
         return self.compiled
 
     def _refuse(self, count: int, missing: Sequence[str]) -> None:
-        said = f"found {count} arguments and no value for {', '.join(missing)}"
+        text = f"found {count} arguments and no value for {', '.join(missing)}"
         if self._unknown:
-            said += f"; constants= holds {', '.join(self._unknown)}, of which the kernel has no parameter"
+            text += f"; constants= holds {', '.join(self._unknown)}, of which the kernel has no parameter"
         constants = ", ".join(f'"{name}": …' for name in missing if self._required[name])
         where = f", those of tl.constexpr in constants={{{constants}}}" if constants else ""
-        raise UsageError(f"launch of a Triton kernel: {said}: expected a value for each parameter{where}")
+        raise UsageError(f"launch of a Triton kernel: {text}: expected a value for each parameter{where}")
 
 
 def _extents(found: Any) -> Any:
-    """Return what a function tells of the grid as Triton takes it, which wants several numbers."""
+    """Return a grid function's result in Triton's form, a sequence of numbers."""
     return found if hasattr(found, "__len__") else (operator.index(found),)
 
 
@@ -93,7 +93,7 @@ def _function_of(kernel: Any, constants: Mapping[str, Any]) -> tuple[Any, set[st
     """
     always: set[str] = set()
     perhaps: set[str] = set()
-    while not hasattr(kernel, "params") and hasattr(kernel, "fn"):  # what interprets kernels has neither
+    while not hasattr(kernel, "params") and hasattr(kernel, "fn"):  # Triton's interpreter has neither
         configs = [set(config.all_kwargs()) for config in getattr(kernel, "configs", ())]
         by_all = set.intersection(*configs) if configs else set()
         if twice := [name for name in constants if name in by_all]:
@@ -106,17 +106,17 @@ def _function_of(kernel: Any, constants: Mapping[str, Any]) -> tuple[Any, set[st
 
 
 def is_triton(kernel: object) -> bool:
-    """Return whether it is a kernel of Triton's, autotuned or not."""
+    """Return whether the object is a Triton kernel, autotuned or not."""
     return any(kind.__module__.startswith("triton.") for kind in type(kernel).__mro__)
 
 
 def triton_launch(
     kernel: Any, grid: Any, block: object, given: Mapping[str, Any], refused: Mapping[str, object]
 ) -> TritonLaunch:
-    """Return what launches the kernel. grid: three extents, or what tells them to Triton.
+    """Return a callable that launches the kernel. grid: three extents, or a function that returns them to Triton.
 
     given: by name, the constants of tl.constexpr parameters, and Triton's options, None where not given. refused:
-    keywords that Triton's kernels do not take. Raises UsageError.
+    keywords that Triton kernels do not take. Raises UsageError.
     """
     if not hasattr(kernel, "arg_names"):
         raise UsageError(f"launch: found a {type(kernel).__name__} of Triton, expected a function with @triton.jit")
@@ -141,7 +141,7 @@ def triton_launch(
 
 
 def as_tensors(args: Sequence[Any], *, on_gpu: bool) -> tuple[Any, ...]:
-    """Return the arguments, with arrays that Triton takes in place of those that it does not, in the same memory.
+    """Return the arguments, with each array in a form that Triton accepts, in the same memory.
 
     On a GPU each array of CuPy becomes a tensor of PyTorch. Numbers of NumPy become Python's. Raises UsageError for
     arrays of a dtype that Triton does not have.

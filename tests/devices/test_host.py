@@ -14,6 +14,7 @@ from pytest_bandwidth.devices.host import (
     Activity,
     ActivityWatch,
     available_bytes,
+    busiest,
     clock_mhz,
     count_numa_nodes,
     identify,
@@ -23,7 +24,6 @@ from pytest_bandwidth.devices.host import (
     ranges,
     serial,
     shares_between,
-    told,
 )
 
 
@@ -251,7 +251,7 @@ NAMES = [f"p{i}" for i in range(9)]
     ids=["busiest first", "came in between", "three at most", "hypervisor", "no time"],
 )
 def test_who_was_busy_between_two_looks(before, after, said):
-    assert told(shares_between(before, after)) == said
+    assert busiest(shares_between(before, after)) == said
 
 
 def test_clocks_are_averaged_and_need_not_be_there(tmp_path):
@@ -264,7 +264,7 @@ def test_clocks_are_averaged_and_need_not_be_there(tmp_path):
 @LINUX
 def test_a_process_that_burns_time_is_seen_by_name(monkeypatch):
     # Those that keep this machine busy while the tests run may be busier, and more than are told.
-    monkeypatch.setattr("pytest_bandwidth.devices.host.MOST_TOLD", 1000)
+    monkeypatch.setattr("pytest_bandwidth.devices.host.MOST_NAMED", 1000)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         deadline = time.monotonic() + HANGS_SECONDS

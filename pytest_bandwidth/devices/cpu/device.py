@@ -1,6 +1,6 @@
 """Measure the host's memory: NumPy arrays, Numba kernels, timed with the processor's clock.
 
-Without Numba everything but the shipped kernels works; the probe is then NumPy's, on one thread, and a finding says so.
+Without Numba everything but the shipped kernels works; the probe is then NumPy's, on one thread, with a finding.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS, PROBE_CALL_SECONDS
 
-# Of a function that does nothing, caches cold before each: 3 ms for 8 MiB of cache, a twentieth of a second at most.
+# Calls of an empty function, each with cold caches: 3 ms for 8 MiB of cache, a twentieth of a second at most.
 COLD_CALLS = 16
-# A product that the caches hold, of 0.27 GFLOP: a few milliseconds, long enough for every thread to join in.
+# A matrix product of 0.27 GFLOP that fits in the caches: a few milliseconds, long enough for all threads to take part.
 PRODUCT_SIDE = 512
 TRIES = 7
 EMPTY_CALLS = 64
-# Halves are computed with in single precision on the host.
+# The host computes halves in single precision.
 _DTYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float32", "bf16": "float32"}
 NO_TWIN = "CUDA kernels need a CUDA or traffic device; on the host only those with a twin run"
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
@@ -101,11 +101,11 @@ class CpuDevice(HostTimedDevice):
         self._random.begin_test()
 
     def nbytes(self, array: Any) -> int:
-        """Return bytes of an array in host memory, NumPy's or any other's. Raises UsageError for what is elsewhere."""
+        """Return bytes of an array in host memory, NumPy's or any other's. Raises UsageError for other memory."""
         return host_nbytes(array)
 
     def kernel(self, source: KernelSource) -> Any:
-        """Return the Numba twin of a kernel that comes with the package, or that `pytest_bandwidth_host_kernels` adds.
+        """Return the Numba twin of a kernel, from the package or from the hook `pytest_bandwidth_host_kernels`.
 
         Raises NotOnThisDevice for a file without twins and without Numba, KernelError for a name without one.
         """
@@ -118,12 +118,12 @@ class CpuDevice(HostTimedDevice):
         if not twins:
             raise NotOnThisDevice(NO_TWIN)
         if source.name not in twins:
-            beside = [name for name in twins if f" {name}(" in source.text]
-            raise KernelError(f"{source.name!r} has no twin on the host; of its file these have: {', '.join(beside)}")
+            others = [name for name in twins if f" {name}(" in source.text]
+            raise KernelError(f"{source.name!r} has no twin on the host; of its file these have: {', '.join(others)}")
         return twins[source.name]
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
-        """Run the kernel on all threads. Of grid and block, only a reduction's number of partial sums is taken.
+        """Return a call that runs the kernel on all threads. The grid only sets a reduction's number of partial sums.
 
         Raises UsageError for arguments that the kernel would misread, and arrays too small for the sizes given.
         """
@@ -135,7 +135,7 @@ class CpuDevice(HostTimedDevice):
         return launch.kernel.bound(launch.args, x * y * z, self._threads)
 
     def code(self, launch: Launch) -> MeasuredCode:
-        """Identify a twin by its Numba function; of its grid only what the function is given makes a difference."""
+        """Identify a twin by its Numba function, its parameters and its launch."""
         kernel = launch.kernel
         if not isinstance(kernel, HostKernel) or (found := function_digest(kernel.function)) is None:
             return MeasuredCode()
@@ -143,12 +143,12 @@ class CpuDevice(HostTimedDevice):
         return with_launch(MeasuredCode(CodeIdentity(function=function)), launch)
 
     def peak_flops(self, precision: str) -> float | None:
-        """Measure what a matrix product reaches here, once: no datasheet tells for this machine."""
+        """Measure the FLOP/s of a matrix product here, once: no datasheet covers this machine."""
         dtype = _DTYPES.get(precision)
         return None if dtype is None else _product_flops(dtype)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
+        """Sample the workload and its probe. Raises OutOfMemory, and what the workload raises."""
         data_bytes = workload.data_bytes(host_nbytes)
         self._eviction.prepare(data_bytes, cold=workload.cold, others_have_them=budget.turns is not None)
         self._watch.restart()
@@ -156,12 +156,12 @@ class CpuDevice(HostTimedDevice):
             measurement = measure_timed(self, workload, budget, progress)
         of_probe = PROBE_NUMPY if self._threads is None else None
         measurement = measurement.with_finding(self._eviction.finding(data_bytes), of_probe)
-        if budget.turns is not None:  # of two in turn nothing is compared with a call's own time
+        if budget.turns is not None:  # where two processes alternate, a call's own time is not compared
             return measurement
         return replace(measurement, detail=self._calls(workload, measurement))
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """Time one call by the clock, caches cold, no garbage collection, from a place of the stack that is drawn."""
+        """Time one call by the clock, with cold caches and no garbage collection, from a random place of the stack."""
         del stream  # the host has none: everything is in order
         self._run_delay.look_for_threads()
         self._eviction.evict()
@@ -174,16 +174,16 @@ class CpuDevice(HostTimedDevice):
             host_kernels()
 
     def _calls(self, workload: Workload, measurement: Measurement) -> dict[str, float]:
-        """Return what calling takes: a kernel; or a function that does nothing, where the workload hardly takes longer.
+        """Return a call's own time: a kernel's; or that of an empty function, where the workload hardly takes longer.
 
-        What calling somebody's function costs beside its work is for that function to know.
+        Overhead inside the user's function is part of its work.
         """
         if workload.launch is not None:
             return {DISPATCH_SECONDS: self._dispatch_seconds}
         rounds = measurement.rounds
         fastest = [min(seconds) for seconds in (rounds.kernel_seconds, *rounds.interleaved) if seconds]
         is_short = min(fastest, default=math.inf) < PROBE_CALL_SECONDS
-        # What is declared so large that caches are cold by themselves is held to its probe, however short it is.
+        # Declared data much larger than the caches is always compared with the probe, however short the workload is.
         if workload.nothing is None or not is_short or not self._eviction.is_needed:
             return {}
         if self._call_seconds is None:

@@ -1,7 +1,7 @@
-"""Declare what a host kernel takes: parameters as CUDA has them, and how large each array has to be.
+"""Declare what a host kernel takes: parameters as in CUDA, and the least size of each array.
 
-A kernel that is handed too small an array reads or overwrites memory that is not its own. On the host that is this
-process's memory, so every launch is checked before it runs.
+A kernel with too small an array reads or overwrites other memory. On the host that is this process's memory, so every
+launch is checked before it runs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Parameter:
 
     @property
     def cuda(self) -> str:
-        """Format as a CUDA declaration has it: ``float*``, ``long long``."""
+        """Return the type as in a CUDA declaration: ``float*``, ``long long``."""
         return CUDA_TYPES[self.code][0] + ("*" if self.is_array else "")
 
 
@@ -69,9 +69,9 @@ class HostKernel:
     parameters, such as ``a:f32* b:f32* scalar:f32 n:i64``.
     function: takes the number of threads, then the arguments in the CUDA kernel's order; with `takes_blocks` the number
     of blocks comes before the last argument.
-    extents: from the sizes (the integer parameters by name; `blocks` with `takes_blocks`), the elements that each array
-    parameter needs, in order. Raises UsageError for sizes that have no meaning.
-    bits: halves are moved, not computed with.
+    extents: takes the sizes (the integer parameters by name; `blocks` with `takes_blocks`), returns the elements that
+    each array parameter needs, in order. Raises UsageError for sizes that have no meaning.
+    bits: whether halves are only moved, without arithmetic.
     """
 
     name: str
@@ -89,7 +89,7 @@ class HostKernel:
     def bound(self, args: Arguments, blocks: int, threads: int) -> Callable[[], object]:
         """Return a call without arguments. Raises UsageError for arguments that the kernel would misread.
 
-        The function is given 1-d arrays (halves as 16-bit integers) and NumPy scalars.
+        The function gets 1-d arrays (halves as 16-bit integers) and NumPy scalars.
         """
         if len(args) != len(self.parameters):
             expected = ", ".join(f"{p.cuda} {p.name}" for p in self.parameters)
@@ -122,7 +122,7 @@ class HostKernel:
 
 
 def host_kernels() -> list[HostKernel]:
-    """Return the twins that the package and others bring. Numba is loaded for them."""
+    """Return the twins of the package and of hooks. This loads Numba."""
     return brought("pytest_bandwidth_host_kernels", hooks().pytest_bandwidth_host_kernels(), HostKernel)
 
 
@@ -135,7 +135,7 @@ def _array(parameter: Parameter, argument: Any, where: str, bits: bool) -> Any:
     refuse_gaps(array, where)
     if not array.flags.aligned:
         raise UsageError(f"{where} is not aligned to its elements, which no GPU holds: copy it first")
-    flat = array.reshape(-1, order="A")  # as it lies in memory: a kernel knows no axes
+    flat = array.reshape(-1, order="A")  # in the order of memory: a kernel has no axes
     return flat.view(np.int16 if bits else np.uint16) if parameter.code == "f16" else flat
 
 

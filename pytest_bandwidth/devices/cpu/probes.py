@@ -1,8 +1,8 @@
 """Run the host's probes: the plainest read, write, copy and add.
 
-How fast memory is depends on the mix of reads and writes, so a workload is held against the probe of the nearest mix.
-It also depends on where memory lies and by which pages a hypervisor backs it, so a probe reads what its workload reads
-where it can: then the two differ only in what they do.
+The speed of memory depends on the mix of reads and writes, so a workload is compared with the probe of the nearest mix.
+It also depends on the place of the memory and on a hypervisor's pages for it. So a probe reads its workload's arrays
+where it can: then the two differ only in their work.
 With Numba the probes run on all threads and bypass the caches when they write: the best that this host can do. Without
 it they are NumPy's own operations, on one thread.
 """
@@ -22,7 +22,7 @@ from pytest_bandwidth.domain.traffic import Traffic, nearest_mix
 
 # Whole numbers: a test's arrays hold anything, and processors are slow to add some floats (denormal ones).
 ELEMENT = np.dtype(np.int32)
-# A probe of fewer bytes shows the cost of a call, one of more shows nothing new: 1 GiB leaves every cache.
+# A probe of fewer bytes measures the cost of a call; one of more gives the same result: 1 GiB exceeds every cache.
 SMALLEST_BYTES = 4096
 LARGEST_BYTES = 1 << 30
 # A workload's own arrays serve a probe that is smaller than the workload, but no smaller than this share of it.
@@ -82,8 +82,8 @@ class HostProbes:
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return a probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory.
 
-        inputs: what the workload reads. Where NumPy arrays among them are as many and as large as the probe reads, it
-        reads those; it writes to arrays of its own.
+        inputs: what the workload reads. Where enough of them are large enough NumPy arrays, the probe reads those; it
+        writes to arrays of its own.
         """
         mix = nearest_mix(traffic)
         wanted = min(max(traffic.bytes_moved, SMALLEST_BYTES), LARGEST_BYTES)
@@ -91,12 +91,12 @@ class HostProbes:
         lent = lent_arrays(inputs, mix.reads, elements)
         elements = min(elements, *(array.size for array in lent)) if lent else elements
         own = mix.arrays - len(lent)
-        # One by one, as a test's are: out of one pool they would lie on other banks of memory. Those that are too small
-        # have to go before others come.
+        # One by one, as a test's are: out of one pool they would lie on other banks of memory. Arrays that are too
+        # small are freed before others are made.
         self._kept = [array for array in self._kept if array.size >= elements]
         while len(self._kept) < own:
             array = empty_array(elements, ELEMENT)
-            # Touched, or reads would all be of the system's one page of zeros.
+            # Touched: otherwise all reads would be of the system's one page of zeros.
             self._operations.write(array)
             self._kept.append(array)
         # The output comes first; a read has none.
@@ -115,20 +115,20 @@ class HostProbes:
 
 
 def buffer_reader(operations: NumpyOperations, size: int) -> Call:
-    """Make a buffer of so many bytes, each page touched, and return what reads it through. Raises OutOfMemory."""
+    """Make a buffer of so many bytes, each page touched, and return a call that reads it. Raises OutOfMemory."""
     buffer = empty_array(size // ELEMENT.itemsize, ELEMENT)
     operations.write(buffer)
     return lambda: operations.read(buffer)
 
 
 def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]:
-    """Return so many of a workload's arrays as flat ones of `ELEMENT`, the largest first; none where they do not do.
+    """Return so many of a workload's arrays as flat ones of `ELEMENT`, the largest first; empty where they do not fit.
 
-    They do where each holds about as many elements, and no two share memory: a cache would serve the second.
+    They fit where each holds about as many elements, and no two share memory: a cache would serve the second.
     """
     flat: list[Array] = []
     found: list[Array] = []
-    for array in inputs:  # what lies in memory as one piece of plain numbers
+    for array in inputs:  # those of plain numbers in one piece of memory
         if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.ctypes.data % ELEMENT.itemsize:
             continue
         if array.flags.c_contiguous or array.flags.f_contiguous:

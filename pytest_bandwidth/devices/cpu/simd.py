@@ -1,12 +1,12 @@
 """Load and store cache lines as vectors in Numba code, with aligned stores that bypass the caches.
 
 An ordinary store first reads the line that it overwrites, so a copy moves three bytes for every two that it has to.
-A non-temporal store does not. Numba has none of its own, and scalar ones are never joined into vectors by LLVM, so this
-module gives Numba a vector type, `SimdVector`, and intrinsics that emit LLVM vector instructions with its `nontemporal`
-metadata (LLVM Language Reference, "store instruction").
+A non-temporal store does not. Numba has no such store, and LLVM never joins scalar ones into vectors. So this module
+gives Numba a vector type, `SimdVector`. Its intrinsics emit LLVM vector instructions with `nontemporal` metadata (LLVM
+Language Reference, "store instruction").
 
-Numba cannot compute with float16, so float16 arrays come as uint16 and are float32 once loaded: everywhere in the host
-kernels, uint16 means half. Nothing here checks bounds.
+Numba cannot compute with float16, so float16 arrays are passed as uint16 and become float32 when loaded: everywhere in
+the host kernels, uint16 means half. These functions do not check bounds.
 
 `write`, `copy`, `add` and `read`, as cuda_src/stream.cu has them, are the probes, and twins of those kernels. Each of
 `parts` threads has one contiguous part of the output's whole lines; the elements before the first line and after the
@@ -60,8 +60,8 @@ register_model(SimdVector)(_SimdVectorModel)
 def parallel(function: Callable[..., Any]) -> Any:
     """Compile a function with `prange` loops at its first call; kept on disk where Numba finds a folder to write to.
 
-    Numba looks at the function's own file to tell whether what it kept is still good. After an edit of a module of
-    helpers alone (this one, simd_math) delete the `__pycache__/*.nbi` of those that use it.
+    Numba checks only the function's own file for changes. After an edit of a module of helpers alone (this one,
+    simd_math) delete the `__pycache__/*.nbi` of those that use it.
     """
     return _compiled(function, parallel=True)
 
@@ -163,7 +163,7 @@ def load(_typing_context: Any, array: Any, index: Any) -> Any:
 def stream(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
     """Return stream(array, index, line): stores the line past the caches, rounded to half where the array holds halves.
 
-    Element `index` must lie on a boundary of what is stored: 64 bytes, 32 for halves.
+    Element `index` must lie on a boundary of the stored line: 64 bytes, 32 for halves.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -212,7 +212,7 @@ def spread(_typing_context: Any, scalar: Any) -> Any:
 
 @typed_intrinsic
 def fence(_typing_context: Any) -> Any:
-    """Make what was streamed before visible to other cores.
+    """Make earlier streamed lines visible to other cores.
 
     Each thread calls it once, at its end.
     """
@@ -263,7 +263,7 @@ def is_floating(value: Any) -> bool:
 
 
 def for_lines(operation: Callable[..., Any], floating: str, integer: str) -> None:
-    """Have an operator of Python's work on lines, element by element. floating, integer: llvmlite's names of it."""
+    """Define a Python operator for lines, element by element. floating, integer: llvmlite's names for it."""
 
     @typed_intrinsic
     def elementwise(_typing_context: Any, left: Any, _right: Any) -> Any:
@@ -278,7 +278,7 @@ def for_lines(operation: Callable[..., Any], floating: str, integer: str) -> Non
         is_for_lines = isinstance(left, SimdVector) and left == right
         return (lambda left, right: elementwise(left, right)) if is_for_lines else None
 
-    # Numba wants the same signature, annotations and all, of the implementation, and a lambda can have none.
+    # Numba requires the same signature of the implementation, with its annotations, and a lambda can have none.
     implementation.__annotations__ = {}
     overload(operation)(implementation)
 
