@@ -1,13 +1,13 @@
-"""Identify a callable's code: by what the test says of it, or by what it uses.
+"""Identify a callable's code: by the test's declaration, or by what the callable uses.
 
-Of a function of Numba's count what its compiler is given: bytecode, constants, what its names stand for, options. Where
-a name stands for something that may not decide the machine code alone (a list, a plain function, which may be
-overloaded, a module of the user's) the code counts as unknown.
+For a Numba function the compiler's input counts: bytecode, constants, the values of its names, options. The code is
+unknown where a name's value may not decide the machine code alone. Such values are lists, user's modules, and plain
+functions, which may be overloaded.
 
-A function of Python's works with NumPy, CuPy, Numba's functions and plain values alone. What it calls in a library is
-known by the library's version, what it calls of the user's by its bytecode, and so on. The arrays and scalars that it
-was made with are its arguments. Where anything else takes part (another module, an object, a file, a name that it sets
-for others) the code counts as unknown.
+A Python function may use only NumPy, CuPy, Numba functions and plain values. A library's version identifies the
+library's functions; bytecode identifies the user's functions, and so on. Arrays and scalars in its closure and defaults
+count as its arguments. The code is unknown where anything else takes part: another module, an object, a file, a name
+that it sets for others.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from pytest_bandwidth.devices.code.walk import (
 from pytest_bandwidth.devices.triton import TritonLaunch
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest, is_installed
 
-# Containers that a callable is looked for in; anything else is handed over as it is.
+# Containers whose items are searched; any other value is yielded as it is.
 _CONTAINERS = (list, tuple, set, frozenset)
 
 
 def values_used_by(function: object) -> Iterator[object]:
-    """Yield what a callable holds, each once: of a bound launch its arguments, of others whatever their names mean."""
+    """Yield the values that a callable uses, each once: a bound launch's arguments, or the values of its names."""
     pending, seen = [function], {id(function): function}
     while pending:
         one = pending.pop()
@@ -66,7 +66,7 @@ def values_used_by(function: object) -> Iterator[object]:
 
 
 def _inside(value: Any) -> list[object] | None:
-    """Return what a value holds; None for one that holds nothing that is looked for."""
+    """Return the values inside a callable or container; None for any other value."""
     if isinstance(value, BoundLaunch):
         return list(identifying_arguments(value.launch))
     if isinstance(value, partial):
@@ -88,7 +88,7 @@ def _inside(value: Any) -> list[object] | None:
 
 
 def _globals(code: CodeType, module: Mapping[str, Any]) -> Iterator[object]:
-    """Yield what the names of a function's code, and of functions inside it, stand for in its module."""
+    """Yield the values in the module for the names of a function's code, and of functions inside it."""
     yield from (module[name] for name in code.co_names if name in module)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -96,7 +96,7 @@ def _globals(code: CodeType, module: Mapping[str, Any]) -> Iterator[object]:
 
 
 def code_around(function: Callable[..., Any], addresses: Addresses = NO_ADDRESSES) -> tuple[str, ...]:
-    """Return texts for a Python function's own code, of what it calls the type alone; none for any other callable."""
+    """Return texts for a Python function's own code, and its callees' types; empty for any other callable."""
     try:
         return tuple(_WalkAroundCode(addresses).of(function))
     except (Unknown, RecursionError):
@@ -109,15 +109,15 @@ class _WalkAroundCode(Walk):
         self._addresses = addresses
 
     def value(self, value: Any) -> Iterator[str]:
-        """Yield the same; of a number that is an address, where in a line it lies."""
+        """Yield texts that identify a value; for a number that is an address, its place in a line."""
         if isinstance(value, (int, np.generic, np.ndarray)):
             yield argument_text(value, self._addresses)
         else:
             yield from super().value(value)
 
     def function(self, function: FunctionType) -> Iterator[str]:
-        """Yield the same; of a library's function its name, and what it was made with."""
-        # Its version identifies it, and among its attributes may be addresses: `torch.compile` puts one there.
+        """Yield texts that identify a function; for a library's function its name, its closure and its defaults."""
+        # The library's version identifies it. Its attributes may hold addresses: `torch.compile` puts one there.
         if is_installed(function.__code__.co_filename):
             yield f"{function.__module__}.{function.__qualname__}"
             yield from self._made_with(function)
@@ -134,7 +134,7 @@ class _WalkAroundCode(Walk):
         elif isinstance(function, FunctionType):
             yield from self.function(function)
         elif type(function).__module__.startswith("numba.cuda.") and type(function).__name__ == "_LaunchConfiguration":
-            # How numba-cuda's dispatcher is launched, where grid and block are given: ``kernel[grid, block]``.
+            # A dispatcher of numba-cuda with grid and block: ``kernel[grid, block]``.
             yield repr((function.griddim, function.blockdim, function.sharedmem))
         elif isinstance(function, TritonLaunch):
             yield from self.of(function.grid) if callable(function.grid) else (repr(function.grid),)
@@ -148,11 +148,11 @@ class _WalkAroundCode(Walk):
             yield argument_text(value, self._addresses)
 
     def _import(self, name: str, level: object) -> None:
-        del name, level  # what stands around named code may be anything
+        del name, level  # code around the declared code may import anything
 
     def _is_builtin(self, name: str) -> bool:
         del name
-        return True  # a name that stands for nothing yet is no matter of the code
+        return True  # a name without a value yet does not change the code
 
 
 def call_digest(
@@ -162,7 +162,7 @@ def call_digest(
     device: Device | None = None,
     opaque: Collection[int | str] = (),
 ) -> str:
-    """Hash a call by its arguments and by what the function was made with, where files identify its code.
+    """Hash a call by its arguments and by the function's own code, where files identify the rest of the code.
 
     device, opaque: as in `callable_code`.
     """
@@ -174,21 +174,21 @@ def callable_code(
     function: Callable[..., Any],
     args: Sequence[Any],
     keywords: Mapping[str, Any],
-    said: bytes | str | None,
+    declared: bytes | str | None,
     device: Device | None = None,
     opaque: Collection[int | str] = (),
 ) -> MeasuredCode:
-    """Identify ``function(*args, **keywords)``; unknown where nothing tells for sure what it does.
+    """Identify ``function(*args, **keywords)``; unknown where its behaviour may depend on anything else.
 
-    said: what identifies its code, such as the hash of a library; the function's own bytecode goes with it.
+    declared: what identifies its code, such as the hash of a library; the function's own bytecode is added.
     device: identifies the launches that the function holds. opaque: arguments that identify nothing.
     """
     addresses = _addresses(device, opaque)
-    if said is not None:
-        identity = digest("said", said, *code_around(function, addresses))
+    if declared is not None:
+        identity = digest("said", declared, *code_around(function, addresses))
         return MeasuredCode(CodeIdentity(function=identity, launch=arguments_digest(args, keywords, addresses)))
-    told = {place: value for place, value in enumerate(args) if place not in opaque}
-    given = (*told.values(), *(value for name, value in keywords.items() if name not in opaque))
+    positional = (value for place, value in enumerate(args) if place not in opaque)
+    given = (*positional, *(value for name, value in keywords.items() if name not in opaque))
     found = function_digest(function) if are_plain(given) else None
     if found is not None:
         return MeasuredCode(CodeIdentity(function=found, launch=arguments_digest(args, keywords, addresses)))
@@ -205,29 +205,29 @@ def _addresses(device: Device | None, opaque: Collection[int | str]) -> Addresse
     return Addresses(nowhere if device is None else device.is_memory, opaque)
 
 
-# Whoever calls into these is identified by their version.
+# Their versions identify the code in these libraries.
 _VERSIONED = ("numba", "llvmlite", "numpy")
 # Settings of Numba's that change the machine code of every function.
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "CPU_NAME", "CPU_FEATURES", "BOUNDSCHECK")
-# What Python itself puts into a class, the last one when pickle meets it: Numba's cache pickles what it compiled.
+# Attributes that Python itself puts into a class; pickle adds the last one, when Numba's cache pickles a function.
 _OF_ANY_CLASS = (
     *("__doc__", "__dict__", "__weakref__", "__firstlineno__", "__annotations__", "__annotate_func__"),
     *("__static_attributes__", "__module__", "__abstractmethods__", "_abc_impl", "__slotnames__"),
 )
-# Whose overloads are known by a version: Numba's, and this package's.
+# Packages whose version identifies their overloads: Numba and this package.
 _EXTENDING = ("numba", __name__.partition(".")[0])
 LARGEST_ARRAY_BYTES = 2**20
 
 
 def function_digest(function: object) -> str | None:
-    """Hash a Numba function for the host; None for anything else, or if it depends on what cannot be hashed."""
+    """Hash a Numba function for the host; None for others, or if it depends on something that cannot be hashed."""
     if not is_dispatcher(function):
         return None
     import llvmlite.binding
     import numba
     from numba.core.typing.templates import builtin_registry
 
-    # Somebody may have taught Numba other code for names, which may be names of any library's.
+    # A package may have registered an overload in Numba for any library's name.
     for template in (*builtin_registry.functions, *builtin_registry.attributes):
         implementation = getattr(template, "_overload_func", None)
         if implementation is not None:
@@ -244,7 +244,7 @@ def function_digest(function: object) -> str | None:
 
 
 def is_dispatcher(function: object) -> bool:
-    """Return whether it is what Numba made of a function, to be compiled for the host."""
+    """Return whether the object is a Numba function for the host."""
     if "numba" not in sys.modules:
         return False
     from numba.core.registry import CPUDispatcher
@@ -255,7 +255,7 @@ def is_dispatcher(function: object) -> bool:
 class _CompiledWalk(Walk):
     """Walk through code that Numba compiles, or that generates code for it (`_generates`).
 
-    Functions and classes of the latter may be anybody's; compiled code must not depend on a value of the user's.
+    Generating code may use any functions and classes; compiled code must not depend on a user's value.
     """
 
     _generates = False
@@ -310,18 +310,18 @@ class _CompiledWalk(Walk):
 
 
 def _is_type(value: object) -> bool:
-    """Return whether it is one of Numba's or llvmlite's types of values."""
+    """Return whether the value is one of Numba's or llvmlite's types."""
     of_types = type(value).__module__.startswith(("numba.core.types", "llvmlite.ir.types"))
     return of_types and original(type(value)) is not None
 
 
-# Nothing that reads what is not seen here, or runs what comes from elsewhere.
+# Only builtins that neither read hidden state nor run code from elsewhere.
 _BUILTINS = frozenset(
     {"abs", "all", "any", "bool", "bytes", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset"}
     | {"int", "isinstance", "len", "list", "map", "max", "min", "next", "iter", "pow", "range", "reversed", "round"}
     | {"set", "slice", "sorted", "str", "sum", "tuple", "zip"}
 )
-# What runs others' code, reads files, or takes attributes by texts.
+# Names that run others' code, read files, or get attributes by text.
 _FOREIGN = frozenset(
     {"ctypeslib", "f2py", "testing", "attrgetter", "methodcaller", "load", "loadtxt", "genfromtxt", "fromfile"}
     | {"fromregex", "memmap", "open_memmap", "DataSource", "read_array", "RawKernel", "RawModule", "load_file"}
@@ -332,8 +332,8 @@ _SETS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_BUILD_CLA
 class CalledWalk(Walk):
     """Walk through code that Python runs.
 
-    device: as in `callable_code`. held: the arrays and scalars that the code was made with. machine_code,
-    launches: hashes of the kernels that it launches and of how, in order.
+    device: as in `callable_code`. held: the arrays and scalars in closures and defaults. machine_code,
+    launches: hashes of the kernels that it launches and of their launches, in order.
     """
 
     def __init__(self, device: Device | None) -> None:
@@ -345,7 +345,7 @@ class CalledWalk(Walk):
         self.launches: list[str] = []
 
     def digest_of(self, function: object, arguments: Iterable[object]) -> str | None:
-        """Hash a function that is called with such arguments; None where what decides what it does cannot be told."""
+        """Hash a function for such arguments; None where its behaviour depends on something that cannot be hashed."""
         try:
             if not all(map(self._is_argument, arguments)):
                 return None
@@ -397,7 +397,7 @@ class CalledWalk(Walk):
             raise Unknown
 
     def _launched(self, launch: Launch) -> str:
-        """Tell a launch by its kernel's source; keep its machine code and its arguments."""
+        """Return a text for a launch's kernel source; keep its machine code and its arguments."""
         found = None if self._device is None else self._device.code(launch).identity
         if found is None or found.launch is None or (found.sass is None and found.function is None):
             raise Unknown
@@ -427,7 +427,7 @@ class CalledWalk(Walk):
         return name in _BUILTINS and super()._is_builtin(name)
 
     def _is_argument(self, value: object) -> bool:
-        """Return whether it is a scalar, a text or a library's array: no subclass or element that does as it likes."""
+        """Return whether the value is a scalar, a text or a library's array, without user-defined types."""
         if type(value) is tuple:
             return all(map(self._is_argument, value))
         return value is None or is_plain(value) or self._is_array(value)
@@ -439,7 +439,7 @@ class CalledWalk(Walk):
 
 
 def _known(value: Any) -> str | None:
-    """Return the lasting name of what is a library's or Python's own; None where it is not, or may run others' code."""
+    """Return the lasting name of a library's or Python's own object; None for others, or if it may run others' code."""
     name = original(value)
     of_python = getattr(value, "__module__", None) == "builtins" and value.__name__ not in _BUILTINS
     return None if of_python or not _FOREIGN.isdisjoint((name or "").split(".")) else name

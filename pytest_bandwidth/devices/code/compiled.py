@@ -1,6 +1,6 @@
 """Read code that is compiled already: PTX, a cubin, a fatbin container, a library, an object file.
 
-It is searched for a kernel, and hashed where a test hands it over by `code=`.
+It is searched for a kernel, and hashed where a test passes it by `code=`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_ptx(text: str) -> bool:
 
 
 def is_binary(start: bytes) -> bool:
-    """Return whether a file that starts so holds compiled code that is no text."""
+    """Return whether a file that starts so holds binary compiled code."""
     return start.startswith((MAGIC, CONTAINER))
 
 
@@ -57,9 +57,9 @@ def code_of_ptx(text: str) -> CompiledCode:
 
 
 def kernel_in(data: bytes | str, place: str, name: str | None) -> tuple[str, tuple[CompiledCode, ...]]:
-    """Return a kernel's symbol, and all code that holds it. data: PTX's text, or a binary file; place: how to call it.
+    """Return a kernel's symbol, and all code that holds it. data: PTX's text, or a binary file; place: its name.
 
-    name: its symbol; None for the only one. Raises KernelError, listing kernels that exist.
+    name: the kernel's symbol; None for the only one. Raises KernelError, listing kernels that exist.
     """
     given = [code_of_ptx(data)] if isinstance(data, str) else codes_in(data)
     found = [(code, kernels_of_code(code)) for code in given]
@@ -71,10 +71,10 @@ def kernel_in(data: bytes | str, place: str, name: str | None) -> tuple[str, tup
     codes = tuple(code for code, names in found if name in names)
     if name is not None and codes:
         return name, codes
-    # Those that have the name in them come first, such as its mangled one.
+    # Names that contain the given one come first, such as its mangled one.
     names.sort(key=lambda one: name is not None and name not in one)
-    told = listed([one if len(one) <= _LONGEST_NAME else f"{one[:_LONGEST_NAME]}…" for one in names], MOST_NAMES)
-    has = f"it has {told}" if names else "it has none"
+    symbols = listed([one if len(one) <= _LONGEST_NAME else f"{one[:_LONGEST_NAME]}…" for one in names], MOST_NAMES)
+    has = f"it has {symbols}" if names else "it has none"
     unread = any(code.arch < 0 for code, _ in found)
     hint = "; some of it cannot be unpacked: pip install backports.zstd" if unread else ""
     if name is None:
@@ -123,7 +123,7 @@ def codes_in(data: bytes) -> Iterator[CompiledCode]:
                 yield CompiledCode(element.data, element.arch, is_ptx=False)
 
 
-# Larger files are known by their bytes, line numbers included.
+# Larger files are identified by their bytes, line numbers included.
 LARGEST_READ = 2**28
 FILES_KEPT = 64
 # Machine code, by the name of its format: NVIDIA's, AMD's.
@@ -134,10 +134,10 @@ _NOT_YET = "has not compiled a kernel yet: launch it once before it is measured"
 
 
 def digest_of_code(data: bytes) -> str | None:
-    """Hash the code in what a compiler wrote; None where it is of no format that is known here.
+    """Hash the code in a compiler's output; None for an unknown format.
 
-    Line numbers and debug information are left out. A library is known by its kernels, and by its own instructions
-    and constants.
+    Line numbers and debug information are left out. A library's kernels, and its own instructions and constants,
+    identify it.
     """
     if data.startswith(CONTAINER):
         return digest(*kernels_of(memoryview(data)))
@@ -179,7 +179,7 @@ def _digest_of_state(path: Path, *state: int) -> str:
 
 
 def library_of(module: ModuleType) -> Path | None:
-    """Return the library that a module of Python's was loaded from; None where it was from no such file."""
+    """Return the library that a Python module was loaded from; None for any other module."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str):
         return None
@@ -191,7 +191,7 @@ def library_of(module: ModuleType) -> Path | None:
 
 
 def is_compiled(kernel: object) -> bool:
-    """Return whether it tells its code by format in ``asm``, as a compiled kernel of Triton does."""
+    """Return whether the object has its code by format in ``asm``, as a compiled Triton kernel does."""
     return isinstance(getattr(kernel, "asm", None), Mapping)
 
 
@@ -204,7 +204,7 @@ def machine_code(kernel: Any) -> bytes | None:
 def compiled_resources(kernel: Any) -> KernelResources | None:
     """Return a compiled kernel's registers, spilled bytes and shared memory.
 
-    None for anything else, and where it does not tell before it has been launched.
+    None for anything else, and where they are unknown before its first launch.
     """
     if not is_compiled(kernel):
         return None
@@ -224,7 +224,7 @@ def held_code(value: Any) -> Any:
     if name.startswith("cuda.core.") and kind.__name__ == "Kernel":
         raise UsageError("code=: a Kernel of cuda.core does not hold its code, expected the ObjectCode that it is of")
     if name.startswith("numba.cuda.") and kind.__name__ == "CUDADispatcher":
-        # What each signature was compiled to for the card that it runs on: cubins, and PTX where none is linked.
+        # The code of each signature for the card that it runs on: cubins, and PTX without a linked cubin.
         parts: list[bytes] = []
         for overload in value.overloads.values():
             library = getattr(overload, "_codelibrary", None)  # numba-cuda 0.30 has no other way to a cubin
@@ -237,7 +237,7 @@ def held_code(value: Any) -> Any:
         files = [one.binary_path for one in of_module if one is not None]
         return code_digest([Path(file).read_bytes() for file in files if file is not None])
     if any(one.__module__.startswith("cutlass.") and one.__name__ == "JitCompiledFunction" for one in kind.__mro__):
-        # The cubin or the PTX that a compiled function keeps where it is told to.
+        # The cubin or the PTX that a compiled function keeps on request.
         if isinstance(value.__cubin__, bytes):
             return code_digest([value.__cubin__])
         if value.__ptx__ is None:
@@ -248,7 +248,7 @@ def held_code(value: Any) -> Any:
 
 
 def code_digest(parts: list[bytes]) -> str:
-    """Hash machine code or PTX, of each its kernels alone, whichever came first. Raises UsageError for none."""
+    """Hash the kernels in machine code or PTX, in any order. Raises UsageError for an empty list."""
     if not parts:
         raise UsageError(f"code=: the object {_NOT_YET}")
     found: list[str] = []
@@ -259,7 +259,7 @@ def code_digest(parts: list[bytes]) -> str:
         text = data.rstrip(b"\0").decode("utf-8", "replace")
         names = sorted(set(ENTRY.findall(text)))
         modules = [(name, module) for name in names if (module := normal_form(text, name)) is not None]
-        # A name is no code: Numba numbers what it compiles.
+        # A name is no code: Numba numbers its functions.
         hashes = [ptx_digest(module.text.replace(name, "kernel")) for name, module in modules]
         found.append(digest(*hashes) if hashes and len(hashes) == len(names) else digest(data))
     return digest(*sorted(found))

@@ -1,9 +1,8 @@
-"""Take machine code out of a cubin: instructions, constants, and what the driver is told of each kernel.
+"""Take machine code out of a cubin: instructions, constants, and each kernel's attributes for the driver.
 
-A cubin is an ELF file with a section for each kernel. What differs with the file that a kernel was compiled from
-(symbols, line tables, other kernels) is left out. Constants and a table of addresses are shared by all kernels of a
-file: where they lie for one that uses any may change with others that do, too. AMD's code objects are such files,
-too, in which the kernels share sections.
+A cubin is an ELF file with a section for each kernel. Parts that differ with the source file (symbols, line tables,
+other kernels) are left out. All kernels of a file share constants and a table of addresses: their places for one kernel
+may change with the other kernels. AMD's code objects are such files, too, in which the kernels share sections.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, di
 from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, Said, normal_form, ptx_digest, without_file
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 
-# An ELF file's bytes may be anybody's: nothing is copied, and what is looked at is bounded by the file's own size.
+# An ELF file is not trusted: nothing is copied, and the file's own size bounds the reading.
 MAGIC = b"\x7fELF\x02\x01"
 CUDA = 190  # e_machine of a cubin
-# What reading raises for what is no ELF file, or is cut short.
+# Errors of reading a file that is no ELF file, or is cut short.
 UNREADABLE = (struct.error, IndexError, OverflowError, ValueError)
 _HEADER = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _REL, _RELA = struct.Struct("<QQ"), struct.Struct("<QQq")
-NO_BITS = 8  # the kind of a section that the file holds no bytes of
+NO_BITS = 8  # the kind of a section without bytes in the file
 _SYMBOLS, _WITH_ADDENDS, _WITHOUT = 2, 4, 9
 # C++ names of templates are long.
 _LONGEST_NAME = 2**16
-# Compilers let a few sections lie in one another (sm_100's `.nv.merc…`); more of that is made to cost time.
+# Compilers let a few sections overlap (sm_100's `.nv.merc…`); files with more overlap are made to cost time.
 _MOST_OVERLAP = 4
 
 
 class Section(NamedTuple):
-    """Hold a section. data: empty where the file has none of it (`size` then is that of the memory)."""
+    """Hold a section. data: empty for a section without bytes in the file (`size` is then that in memory)."""
 
     name: str
     number: int
@@ -59,7 +58,7 @@ class ElfSymbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Elf:
-    """Hold a file that was read: `machine` and `flags` as its header has them."""
+    """Hold a parsed file: `machine` and `flags` from its header, and its sections."""
 
     machine: int
     flags: int
@@ -127,27 +126,27 @@ def _text(data: bytes, at: int) -> str:
 _TEXT, _CONSTANT, _SHARED, _INFO = ".text", ".nv.constant", ".nv.shared", ".nv.info"
 _VALUES = ".nv.global.init"
 _CODE = (_TEXT, ".rodata", ".data", _CONSTANT, ".nv.global", _SHARED)
-# `.nv.info` lists attributes (cuobjdump -elf names them): a form, a number, and two bytes, which are the value, or how
-# many bytes of it follow.
+# `.nv.info` lists attributes (cuobjdump -elf names them): a form, a number, and two bytes. These are the value, or the
+# number of its bytes that follow.
 _ATTRIBUTE = struct.Struct("<BBH")
 _SIZED = 4
-# Where the parameters lie, after a symbol's number; the symbols of what is called; the toolkit's version.
+# The places of the parameters, after a symbol's number; the symbols of called functions; the toolkit's version.
 _PARAMETERS, _CALLED, _TOOLKIT = 0x0A, 0x0F, 0x37
 # Of a function: bytes of its stack, and registers.
 _FRAME, _REGISTERS = 0x11, 0x2F
 # Shared memory of each block that CUDA keeps for itself, which sections of a kernel hold as well.
 _OF_SYSTEM = 1024
 _LARGEST_ABI = 15
-# A note: how long name and content are, its kind, the name; then a version, and which PTX the cubin was made of.
+# A note: the lengths of name and content, its kind, the name; then a version, and the architecture of the cubin's PTX.
 _NOTE, _NOTE_HEADER, _NOTE_VERSION = ".note.nv.cuinfo", 12, 2
 # In the names that a library registers its kernels by.
 _HASH_OF_FILE = re.compile(rb"(\d_(?:INTERNAL_|GLOBAL__N_)?_?)[0-9a-f]{8}(?=_\d)")
-# Of a cubin's flags; above them the file says whether it holds line numbers.
+# Of a cubin's flags; a higher one marks line numbers.
 _ARCHITECTURE = 0xFFFFFF
-# An instruction has its operation in 12 bits, the register that it writes in its third byte, the first that it reads in
-# the fourth, and a constant in the next four. `__assertfail` takes the line, its third argument, in this register.
+# An instruction's operation has 12 bits. Its third byte is the output register, its fourth byte is the first input
+# register, and the next four bytes are a constant. `__assertfail` takes the line, its third argument, in this register.
 _INSTRUCTION, _LINE_REGISTER = 16, 8
-# MOV, and IMAD, HFMA2.MMA and HFMA2 of nothing but a constant: the compilers take turns with them.
+# MOV, and IMAD, HFMA2.MMA and HFMA2 with only a constant: compilers use all of them.
 _PUTS_CONSTANT = {(0x802, 0x00), (0x424, 0xFF), (0x435, 0xFF), (0x431, 0xFF)}
 KERNELS_KEPT = 256
 
@@ -155,8 +154,8 @@ KERNELS_KEPT = 256
 def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
     """Return the parts of a cubin that make a kernel's machine code, in a lasting order; None where it is not there.
 
-    kernel: its name in the PTX. said: what the PTX's normal form leaves out; only together with that may it be left out
-    here, where it looks like any constant.
+    kernel: its name in the PTX. said: the texts and lines that the PTX's normal form leaves out. Only these are left
+    out here, too: in machine code they are constants like any other.
     """
     try:
         elf = read_elf(cubin)
@@ -172,7 +171,7 @@ def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[
 
 
 def kernels_in(cubin: bytes) -> frozenset[str]:
-    """Return the symbols of a cubin's kernels; none where it cannot be read."""
+    """Return the symbols of a cubin's kernels; empty where it cannot be read."""
     try:
         names = {section.name for section in read_elf(cubin).sections}
     except UNREADABLE:
@@ -185,8 +184,8 @@ def kernels_in(cubin: bytes) -> frozenset[str]:
 def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
     """Return the parts of an ELF file that are its code and constants, in a lasting order; None where it has none.
 
-    Compilers keep line numbers in it: the bytes of the file change with a comment, these do not. Nor do they with the
-    name of a kernel that is the only one of a cubin. said: as in `machine_code`, of all of the file's PTX.
+    Compilers keep line numbers in the file: its bytes change with a comment, these parts do not. The name of a cubin's
+    only kernel does not change them, either. said: as in `machine_code`, for all of the file's PTX.
     """
     try:
         elf = read_elf(data)
@@ -201,26 +200,26 @@ def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[b
         parts = [part for name, section in own for part in (name.encode(), *_parts(elf, section, said))]
         if elf.machine != CUDA:
             return tuple(parts)
-        for name, told in sorted((without_file(name), told) for name, told in _attributes_of_functions(elf).items()):
-            parts += [b"" if [f".{name}"] == kernels else name.encode(), *told]
+        for name, values in sorted((without_file(name), one) for name, one in _attributes_of_functions(elf).items()):
+            parts += [b"" if [f".{name}"] == kernels else name.encode(), *values]
         return b"%x" % (elf.flags & _ARCHITECTURE), *parts
     except UNREADABLE:
         return None
 
 
 def resources_of(cubin: bytes) -> dict[str, KernelResources]:
-    """Return what the compiler gave each kernel, by name and architecture: ``scale sm_90``. Raises one of UNREADABLE.
+    """Return each kernel's registers and memory, by name and architecture: ``scale sm_90``. Raises one of UNREADABLE.
 
-    local_bytes: its stack, with spilled registers, as `ptxas -v` says it.
+    local_bytes: its stack, with spilled registers, as in `ptxas -v`.
     """
     elf = read_elf(cubin)
-    # Before CUDA 13 the architecture is the lowest byte, since then the one above.
+    # Before CUDA 13 the architecture is the lowest byte, from CUDA 13 on the next byte.
     arch = elf.flags & 0xFF if elf.flags & 0xFF > _LARGEST_ABI else elf.flags >> 8 & 0xFF
     sections = {section.name: section for section in elf.sections}
     reserved = _OF_SYSTEM if f"{_SHARED}.reserved.0" in sections else 0
     found = {}
-    for name, told in _attributes_of_functions(elf).items():
-        values = {one[0]: int.from_bytes(one[1:5], "little") for one in told}
+    for name, attributes in _attributes_of_functions(elf).items():
+        values = {one[0]: int.from_bytes(one[1:5], "little") for one in attributes}
         if f"{_CONSTANT}0.{name}" in sections and _REGISTERS in values:  # others are functions that kernels call
             shared = sections.get(f"{_SHARED}.{name}")
             static = 0 if shared is None else max(0, shared.size - reserved)
@@ -229,7 +228,7 @@ def resources_of(cubin: bytes) -> dict[str, KernelResources]:
 
 
 def resources_in(cubin: bytes, kernel: str) -> KernelResources | None:
-    """Return what the compiler gave a kernel, by its symbol; None where the cubin lacks it or cannot be read."""
+    """Return a kernel's registers and memory, by its symbol; None where the cubin lacks it or cannot be read."""
     try:
         found = resources_of(cubin)
     except UNREADABLE:
@@ -238,7 +237,7 @@ def resources_in(cubin: bytes, kernel: str) -> KernelResources | None:
 
 
 def virtual_architecture(cubin: bytes) -> int | None:
-    """Return the architecture of the PTX that a cubin was made of, such as 90; None where it does not tell."""
+    """Return the architecture of the PTX that a cubin was made of, such as 90; None where unknown."""
     try:
         note = next(section.data for section in read_elf(cubin).sections if section.name == _NOTE)
         name, size, _ = struct.unpack_from("<III", note)
@@ -249,7 +248,7 @@ def virtual_architecture(cubin: bytes) -> int | None:
 
 
 def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
-    """Yield what a section says of how its code runs."""
+    """Yield the parts of a section that decide how its code runs."""
     if section.kind == NO_BITS:
         yield b"%d" % section.size
     elif section.name.startswith(_INFO):
@@ -282,7 +281,7 @@ def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
 
 
 def _relocations(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
-    """Yield which addresses are put into a section: of what lies where, whatever its name."""
+    """Yield the addresses that are put into a section, by their targets' places instead of names where possible."""
     for table in elf.relocating.get(section.number, ()):
         form = _RELA if table.kind == _WITH_ADDENDS else _REL
         for offset, info, *addend in form.iter_unpack(table.data):
@@ -302,7 +301,7 @@ def _value(section: Section, symbol: ElfSymbol) -> bytes:
 
 
 def _attributes_of_functions(elf: Elf) -> dict[str, list[bytes]]:
-    """Return what `.nv.info` says of each function's registers and stack: they decide how many of its blocks fit."""
+    """Return each function's registers and stack from `.nv.info`: they decide how many of its blocks fit."""
     info = next((section for section in elf.sections if section.name == _INFO), None)
     found: dict[str, list[bytes]] = {}
     for attribute, value in () if info is None else _attributes(info):
@@ -310,7 +309,7 @@ def _attributes_of_functions(elf: Elf) -> dict[str, list[bytes]]:
             continue
         (number,) = struct.unpack_from("<I", value)
         found.setdefault(elf.symbol(number).name, []).append(bytes([attribute]) + value[4:])
-    return {name: sorted(told) for name, told in found.items()}
+    return {name: sorted(values) for name, values in found.items()}
 
 
 def _attributes(section: Section) -> Iterator[tuple[int, bytes]]:
@@ -337,6 +336,6 @@ def kernel_code(ptx: str, cubin: bytes, kernel: str) -> MeasuredCode:
     if module is None:
         return MeasuredCode()
     code = machine_code(cubin, kernel, module.said)
-    # What variables hold is code's as well, and lies where a cubin does not tell which kernel reads it.
+    # The values of variables count as code, too. A cubin does not show which kernel reads them; the PTX does.
     sass = None if code is None else digest(*code, *module.data)
     return MeasuredCode(CodeIdentity(ptx_digest(module.text), sass), module.text)

@@ -1,7 +1,7 @@
-"""Take kernels out of what nvcc and hipcc put into a library: containers of PTX and machine code, often packed.
+"""Take kernels out of the containers that nvcc and hipcc put into a library: PTX and machine code, often packed.
 
-Neither format is documented as stable. What is not as it is known here (a kind, a compression, a size) is taken as
-the bytes that it is; so are packed elements, past a limit of what all of them unpack to.
+Neither format is documented as stable. An element of unknown kind, compression or size counts as its plain bytes; so
+do packed elements, past a limit for the unpacked size of all of them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _MORE, _SHORTEST_MATCH = 15, 4
 SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".hip_fatbin")
 CONTAINER = b"\x50\xed\x55\xba"
 _CONTAINER = struct.Struct("<IHHQ")
-# Kind, version, own size, size of the data, size of that packed, where its options are told, version, architecture,
-# where its name is and how long, flags, nothing, size unpacked.
+# Kind, version, own size, size of the data, size of that packed, place of its options, version, architecture, place and
+# length of its name, flags, nothing, size unpacked.
 _ELEMENT = struct.Struct("<HHIQIIIIIIQQQ")
 _OPTIONS = struct.Struct("<II")
 PTX, MACHINE_CODE = 1, 2
 _LZ4, _ZSTD = 0x2000, 0x8000
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COUNT, _CODE_OBJECT = struct.Struct("<Q"), struct.Struct("<QQQ")
-# Of all packed elements of a library; plain Python unpacks LZ4, at some MB a second.
+# For all packed elements of a library; plain Python unpacks LZ4, at some MB a second.
 LARGEST_UNPACKED = {_ZSTD: 2**28, _LZ4: 2**24}
 LARGEST_PTX = 2**22
-# Of debug information; each may be looked for to the end of the text.
+# Sections of debug information; the search for each may run to the end of the text.
 _MOST_PTX_SECTIONS = 100
 
 
@@ -89,7 +89,7 @@ def _whole(found: bytes, size: int) -> bytes:
 
 
 class Element(NamedTuple):
-    """Hold an element of a container. data: unpacked, or the whole element's bytes where `is_known` is not so."""
+    """Hold an element of a container. data: unpacked, or the whole element's bytes where `is_known` is False."""
 
     kind: int
     arch: int
@@ -120,21 +120,21 @@ def kernels_of(section: memoryview) -> Iterator[bytes]:
 def _identified(elements: list[Element]) -> Iterator[bytes]:
     """Yield what identifies the code in a container."""
     modules = [(one, _module(one)) for one in elements]
-    said = {one.arch: module.said for one, module in modules if module is not None}
+    left_out = {one.arch: module.said for one, module in modules if module is not None}
     for one, module in modules:
         yield f"{one.kind} {one.arch}".encode()
         yield one.options
         if module is not None:
             yield ptx_digest(module.text).encode()
             continue
-        # What the PTX left out may be left out of machine code that was made of it.
-        of_ptx = said.get(one.arch, NOTHING_SAID) if virtual_architecture(one.data) == one.arch else NOTHING_SAID
+        # The parts that the PTX's normal form left out may be left out of machine code that was made of it.
+        of_ptx = left_out.get(one.arch, NOTHING_SAID) if virtual_architecture(one.data) == one.arch else NOTHING_SAID
         code = code_of_file(one.data, of_ptx) if one.is_known else None
         yield from (one.data,) if code is None else code
 
 
 def elements_of(section: memoryview) -> Iterator[Element]:
-    """Yield what the NVIDIA fatbin containers of such a section hold, up to the first bytes that are none."""
+    """Yield the elements of the NVIDIA fatbin containers in such a section, up to the first other bytes."""
     at, left = 0, dict(LARGEST_UNPACKED)
     while at < len(section):
         if (found := _container(section, at, left)) is not None:
@@ -172,13 +172,13 @@ def _elements(data: memoryview, left: dict[int, int]) -> Iterator[Element]:
         if element is None:
             yield Element(0, 0, b"", bytes(data[at:]), is_known=False)
             return
-        content, compression, told = element[header:], flags & (_LZ4 | _ZSTD), b""
+        content, compression, own_options = element[header:], flags & (_LZ4 | _ZSTD), b""
         try:
-            if options:  # what it is to be compiled with further
+            if options:  # further options for its compiler
                 start, length = _OPTIONS.unpack_from(element[:header], options)
                 if start + length > header:
                     raise ValueError("found options beyond the element's header")
-                told = bytes(element[start : start + length])
+                own_options = bytes(element[start : start + length])
             most = left.get(compression, -1) if compression else unpacked
             if packed > size or (packed and not compression) or unpacked > most:
                 raise ValueError("found a compression that is not known, or more than may be unpacked")
@@ -188,7 +188,7 @@ def _elements(data: memoryview, left: dict[int, int]) -> Iterator[Element]:
                 plain = unpack(content[:packed], unpacked)
             else:
                 plain = bytes(content)
-            yield Element(kind, arch, told, plain, is_known=True)
+            yield Element(kind, arch, own_options, plain, is_known=True)
         except (ValueError, IndexError, struct.error):
             yield Element(kind, arch, b"", bytes(element), is_known=False)
         at = end
@@ -202,7 +202,7 @@ def _module(element: Element) -> PtxNormalForm | None:
 
 
 def _bundle(section: memoryview, at: int) -> tuple[bytes, int] | None:
-    """Return what identifies a bundle of clang's, and where it ends; None where there is none."""
+    """Return what identifies a bundle of clang's, and the offset of its end; None if no bundle starts here."""
     if bytes(section[at : at + len(_BUNDLE)]) != _BUNDLE:
         return None
     parts, place = [], at + len(_BUNDLE)

@@ -1,4 +1,4 @@
-"""Identify a launch, or a call, by what it hands to the code: never by an address, which is another in each process."""
+"""Identify a launch, or a call, by its arguments: never by an address, which differs in each process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pytest_bandwidth.devices.arguments import is_by_value
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
-# A GPU serves memory by lines of 128 bytes: where in one an array begins changes what is asked of it.
+# A GPU serves memory by lines of 128 bytes: the place in a line where an array begins changes the lines to read.
 LINE_BYTES = 128
 POINTER_BYTES = 8
 # A kernel's parameters are no larger, all together (CUDA C++ Programming Guide, since 12.1).
 LARGEST_STRUCT_BYTES = 1 << 15
 SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None))
-# What is told of an argument, or a field, that the test says identifies nothing.
+# The text for an argument, or a field, that the test declares as identifying nothing.
 OPAQUE = "opaque"
 
 # Returns whether an address lies in memory of the device that is allocated now.
@@ -28,16 +28,16 @@ IsMemory = Callable[[int], bool]
 
 
 def nowhere(_: int) -> bool:
-    """Say that no number is an address, as on a host, whose kernels are handed arrays."""
+    """Return False: no number is an address, as on a host, whose kernels take arrays."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Say which numbers among arguments are addresses on the device, and what identifies nothing.
+    """Decide which numbers among arguments are addresses on the device, and which arguments identify nothing.
 
     is_memory: asks the driver. opaque: places, keywords and names of fields. numbers: places whose parameters the
-    kernel's source declares as numbers: one that happens to be an address stays one.
+    kernel's source declares as numbers: a number that happens to be an address stays a number.
     """
 
     is_memory: IsMemory = nowhere
@@ -51,7 +51,7 @@ NO_ADDRESSES = Addresses()
 def launch_digest(launch: Launch, *settings: str, addresses: Addresses = NO_ADDRESSES) -> str:
     """Hash a launch: grid, block, shared memory, each argument's type and size, scalars' values.
 
-    settings: what else was set for the kernel's launches, such as its share of the cache.
+    settings: other settings for the kernel's launches, such as its share of the cache.
     """
     shape = repr((launch.grid, launch.block, launch.shared_bytes))
     return digest(shape, *_texts(launch.args, {}, replace(addresses, opaque=launch.opaque)), *settings)
@@ -60,7 +60,7 @@ def launch_digest(launch: Launch, *settings: str, addresses: Addresses = NO_ADDR
 def with_launch(
     code: MeasuredCode, launch: Launch, *settings: str, addresses: Addresses = NO_ADDRESSES
 ) -> MeasuredCode:
-    """Return a kernel's code as the launch runs it; settings: as in `launch_digest`."""
+    """Return a kernel's code with the launch's identity; settings: as in `launch_digest`."""
     arguments = arguments_digest(launch.args, {}, replace(addresses, opaque=launch.opaque))
     whole = launch_digest(launch, *settings, addresses=addresses)
     return replace(code, identity=replace(code.identity, launch=whole, arguments=arguments))
@@ -76,13 +76,13 @@ def _texts(args: Sequence[Any], keywords: Mapping[str, Any], addresses: Addresse
     spans: list[tuple[int, int] | None] = []
     for name, argument in given:
         if name in addresses.opaque:
-            told = OPAQUE
+            text = OPAQUE
         else:
             found: list[int] = []
-            told = argument_text(argument, _noting(addresses, name, found))
+            text = argument_text(argument, _noting(addresses, name, found))
             spans += [(address, 1) for address in found] or [_span(argument)]
-        yield f"{name}={told}" if isinstance(name, str) else told
-    # Which arrays and addresses lie in one another's memory, and how: in place, fewer bytes move.
+        yield f"{name}={text}" if isinstance(name, str) else text
+    # Which arrays and addresses overlap, and how: in place, fewer bytes move.
     known = [(number, span) for number, span in enumerate(spans) if span is not None]
     for at, (number, (start, size)) in enumerate(known):
         for other, (other_start, other_size) in known[:at]:
@@ -91,7 +91,7 @@ def _texts(args: Sequence[Any], keywords: Mapping[str, Any], addresses: Addresse
 
 
 def _noting(addresses: Addresses, name: int | str, found: list[int]) -> Addresses:
-    """Have addresses that an argument holds noted; a parameter that is declared as a number holds none."""
+    """Return `addresses` with a check that adds each one to `found`; a parameter declared as a number holds none."""
 
     def is_memory(address: int) -> bool:
         if not addresses.is_memory(address):
@@ -103,17 +103,17 @@ def _noting(addresses: Addresses, name: int | str, found: list[int]) -> Addresse
 
 
 def identifying_arguments(launch: Launch) -> Iterator[object]:
-    """Yield the arguments of a launch that are part of what identifies it."""
+    """Yield the arguments of a launch that identify it."""
     return (argument for place, argument in enumerate(launch.args) if place not in launch.opaque)
 
 
 def are_plain(args: Iterable[Any]) -> bool:
-    """Return whether arguments are arrays, scalars, texts, or tuples of such: all that decides what is done is told."""
+    """Return whether arguments are arrays, scalars, texts, or tuples of such: then their texts identify them."""
     return all(are_plain(a) if isinstance(a, tuple) else isinstance(a, SCALARS) or _is_array(a) for a in args)
 
 
 def argument_text(argument: Any, addresses: Addresses = NO_ADDRESSES) -> str:
-    """Tell an argument of a launch, as far as another process would see it: never an address."""
+    """Return a text for an argument of a launch, the same in every process: never an address."""
     number = 0
     if isinstance(argument, int) and not isinstance(argument, bool):
         number = argument
@@ -124,10 +124,10 @@ def argument_text(argument: Any, addresses: Addresses = NO_ADDRESSES) -> str:
     if is_by_value(argument):
         return f"scalar {argument.dtype.str} {' '.join(_parts(argument.dtype, argument.tobytes(), 0, addresses))}"
     if _is_array(argument):
-        # How it lies in memory: as a NumPy array has it, or else as it says.
+        # Its layout in memory, where it has strides as NumPy arrays do.
         strides = getattr(argument, "strides", None)
         lies = "" if strides is None or callable(strides) else str(tuple(strides))
-        # Where in a line a device's array begins; on a host that is chance.
+        # The place in a line where a device's array begins; on a host that is chance.
         interface = getattr(argument, "__cuda_array_interface__", None)
         begins = "" if interface is None else str(interface["data"][0] % LINE_BYTES)
         return f"array {argument.dtype} {tuple(argument.shape)} {lies} {begins}"
@@ -141,7 +141,7 @@ def argument_text(argument: Any, addresses: Addresses = NO_ADDRESSES) -> str:
 
 
 def _parts(dtype: np.dtype[Any], data: bytes, at: int, addresses: Addresses) -> Iterator[str]:
-    """Tell a value's parts, each with its place in bytes: what lies between fields is no part of it."""
+    """Yield texts for a value's parts, each with its place in bytes, without the padding between fields."""
     if dtype.subdtype is not None:
         item, shape = dtype.subdtype
         for number in range(prod(shape)):
@@ -164,7 +164,7 @@ def _parts(dtype: np.dtype[Any], data: bytes, at: int, addresses: Addresses) -> 
 
 
 def _words(data: bytes, at: int, addresses: Addresses) -> Iterator[str]:
-    """Tell bytes that nothing declares, such as a tensor map's: each word of 64 bits may be an address."""
+    """Yield texts for undeclared bytes, such as a tensor map's: each word of 64 bits may be an address."""
     for start in range(0, len(data), POINTER_BYTES):
         word = data[start : start + POINTER_BYTES]
         yield _word(word, at + start, int.from_bytes(word, sys.byteorder), addresses)
@@ -178,14 +178,14 @@ def _word(data: bytes, at: int, value: int, addresses: Addresses) -> str:
 def _is_array(argument: Any) -> bool:
     try:
         shape = getattr(argument, "shape", None)
-    except RuntimeError:  # PyTorch's nested tensors have none, and say so
+    except RuntimeError:  # PyTorch's nested tensors have no shape
         return False
     # NumPy itself has a `dtype` and a `shape`, which are functions.
     return isinstance(shape, tuple) and hasattr(argument, "dtype") and not isinstance(argument, np.generic)
 
 
 def _span(argument: Any) -> tuple[int, int] | None:
-    """Return an array's address and bytes; None where it tells none of both."""
+    """Return an array's address and bytes; None where unknown."""
     if is_by_value(argument) or not _is_array(argument):
         return None
     for name in ("__array_interface__", "__cuda_array_interface__"):

@@ -1,4 +1,4 @@
-"""Find a module's __constant__ and __device__ variables, and check what a test sets them to."""
+"""Find a module's __constant__ and __device__ variables, and check the values that a test sets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def variable_sizes(code: bytes) -> dict[str, int]:
 def checked_contents(variable: object, value: object, sizes: Mapping[str, int], source: KernelSource) -> bytes:
     """Return the bytes to set a variable to. source: the kernel's.
 
-    Raises UsageError for no array, no such variable, another size and, where the source tells it, another type.
+    Raises UsageError for no array, no such variable, another size and, where the source names it, another type.
     """
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.hasobject:
         raise UsageError(f"kernel.set: found {shown(value)} for {shown(variable)}, expected an array or a NumPy scalar")

@@ -1,6 +1,6 @@
-"""Walk through what a function uses: bytecode, constants, and what its names stand for.
+"""Walk through what a function uses: bytecode, constants, and the values of its names.
 
-Only what surely decides what is done is taken for an identity; anything else is Unknown.
+Only what surely decides the function's behaviour is part of its identity; anything else is Unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEAP_TYPE = 1 << 9  # of a type's flags: its class statement was Python's
 _STDLIB = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")})
 _PLAIN = frozenset({bool, int, float, complex, str, bytes})
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
-# Attributes that say where a function comes from, or that pytest sets: its code does not read them.
+# Attributes of wrappers, or that pytest sets: the function's code does not read them.
 _OF_WRAPPERS = ("__wrapped__", "pytestmark")
 
 
@@ -81,7 +81,7 @@ def is_original_builtin(name: str, value: object) -> bool:
 
 
 def is_plain_dtype(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements of that type have no methods of a user's."""
+    """Return whether elements of that type have no user-defined methods."""
     if dtype.subdtype is not None:
         return is_plain_dtype(dtype.subdtype[0])
     fields = () if dtype.fields is None else dtype.fields.values()
@@ -89,7 +89,7 @@ def is_plain_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def is_replaced(library: str) -> bool:
-    """Return whether a function or method in a library's modules is not from its files, or from Python's."""
+    """Return whether a library's modules hold a function from outside the library, NumPy, SciPy and Python."""
     folder = _folder_of(library)
     if folder is None:
         return True
@@ -111,7 +111,7 @@ def is_replaced(library: str) -> bool:
 
 
 def _name_of_cython(value: Any) -> str | None:
-    """Return the same of CuPy's functions that Cython compiled, and of its ufuncs."""
+    """Return the lasting name of a CuPy function that Cython compiled, or of a CuPy ufunc; None for anything else."""
     kind = type(value)
     if kind.__name__ == "cython_function_or_method":
         module = loaded(value.__module__)
@@ -128,7 +128,7 @@ def _name_of_type(value: type) -> str | None:
     if module is None:
         return None
     name = value.__module__
-    if not value.__flags__ & _HEAP_TYPE:  # of C, which another library's may be that says otherwise
+    if not value.__flags__ & _HEAP_TYPE:  # of C, where another library's type may name this module
         return f"type {name}.{value.__qualname__}" if _is_reached(module, value) else None
     folder = _folder_of(name.partition(".")[0])
     if name in STANDARD or folder is None or not _is_pure(value, (folder, *_STDLIB, "<")):
@@ -158,7 +158,7 @@ def _is_standard_file(file: str | None) -> bool:
 
 @lru_cache(maxsize=64)
 def _folder_of(library: str) -> str | None:
-    """Return the folder of a library that is installed as its distribution's files; None for a checkout, say."""
+    """Return the folder of a library that is installed as its distribution's files; None for a checkout."""
     if library == "cupy":  # its distribution has another name for each version of CUDA
         origin = getattr(getattr(sys.modules.get(library), "__spec__", None), "origin", None) or ""
         return os.path.join(os.path.dirname(origin), "") if is_installed(origin) else None
@@ -172,7 +172,7 @@ def _folder_of(library: str) -> str | None:
 
 
 def is_plain(value: object) -> bool:
-    """Return whether it is a number, a text or a type of elements: of exactly such a type, not of a user's subclass."""
+    """Return whether the value is a number, a text or a dtype, of exactly such a type and no user's subclass."""
     if isinstance(value, np.dtype):
         return is_plain_dtype(value)
     if isinstance(value, np.generic):
@@ -181,11 +181,11 @@ def is_plain(value: object) -> bool:
 
 
 class Unknown(Exception):
-    """Raised where what decides what is done cannot be told."""
+    """Raised for a function whose behaviour depends on something that cannot be hashed."""
 
 
 class Walk(ABC):
-    """Yield texts that identify what one function uses; what was seen before is named by its number."""
+    """Yield texts that identify what one function uses; an object that occurs again is named by its number."""
 
     def __init__(self) -> None:
         # The objects as well: an id is only theirs while they live.
@@ -197,12 +197,12 @@ class Walk(ABC):
     def whole(self, value: Any, libraries: Iterable[str]) -> Iterator[str]:
         """Yield texts that identify a callable and all that it takes from modules. Raises Unknown.
 
-        libraries: those that are known by their version, unless somebody replaced a part of them.
+        libraries: those that their version identifies, unless a part of them was replaced.
         """
         if any(map(is_replaced, libraries)):
             raise Unknown
         yield from self.value(value)
-        # What each module that was met has by the names that were: somebody may have replaced it there.
+        # The values in each visited module for all visited names: other code may have replaced them there.
         done: set[str] = set()
         while waiting := sorted(self._modules.keys() - done):
             for of_module in waiting:
@@ -212,7 +212,7 @@ class Walk(ABC):
                     yield f"{of_module}.{name} {self._attribute(there[name])}"
 
     def value(self, value: Any) -> Iterator[str]:
-        """Yield texts that identify what a name stands for. Raises Unknown."""
+        """Yield texts that identify a name's value. Raises Unknown."""
         if value is None or value is ... or is_plain(value):
             yield f"{type(value).__name__} {value!r}"
         elif type(value) in (tuple, frozenset):
@@ -230,9 +230,9 @@ class Walk(ABC):
             yield from self._object(value)
 
     def function(self, function: FunctionType) -> Iterator[str]:
-        """Yield the same of a function of Python's: what it holds, its defaults, its attributes, its code.
+        """Yield texts that identify a Python function: its closure, its defaults, its attributes, its code.
 
-        Raises Unknown, also where names may mean what their dictionaries do not show.
+        Raises Unknown, also where its globals or builtins are not the usual dictionaries.
         """
         yield from self._made_with(function)
         for name, attribute in sorted(vars(function).items()):
@@ -267,7 +267,7 @@ class Walk(ABC):
         return known
 
     def _module(self, module: ModuleType) -> str:
-        """Return what names a module that is an original. Raises Unknown."""
+        """Return a text for an original module. Raises Unknown for any other."""
         name = original_module(module)
         if name is None:
             raise Unknown
@@ -276,10 +276,10 @@ class Walk(ABC):
 
     @abstractmethod
     def _object(self, value: Any) -> Iterator[str]:
-        """Yield the same of anything but plain values and tuples of them."""
+        """Yield texts that identify anything but plain values and tuples of them."""
 
     def _held(self, value: Any) -> Iterator[str]:
-        """Yield the same of what a function was made with."""
+        """Yield texts that identify a value in a function's closure, defaults or attributes."""
         return self.value(value)
 
     def _code(self, code: CodeType, module: Mapping[str, Any]) -> Iterator[str]:
@@ -287,7 +287,7 @@ class Walk(ABC):
         instructions = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
         self._names.update(code.co_names)
         for at, instruction in enumerate(instructions):
-            if instruction.opname == "IMPORT_NAME":  # what comes before it loads the level and the names
+            if instruction.opname == "IMPORT_NAME":  # the instructions before it load the level and the names
                 self._import(instruction.argval, instructions[at - 2].argval)
         for index in sorted({i.arg for i in instructions if i.opcode in dis.hasconst and i.arg is not None}):
             constant = code.co_consts[index]  # no instruction loads a docstring
