@@ -1,6 +1,6 @@
-"""Find arrays in nested containers, and tell which framework they belong to and where in memory they lie.
+"""Find arrays in nested containers, with their frameworks and their places in memory.
 
-Known are arrays of NumPy, PyTorch, JAX, of libraries that tell where arrays lie, and of frameworks that plug in.
+It supports arrays of NumPy, PyTorch, JAX, of libraries with an array interface, and of frameworks that plug in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_bandwidth.registry import hooks
 
 
 class NumPy(Framework):
-    """Know NumPy's arrays; its scalars are none."""
+    """Describe NumPy's arrays, without its scalars."""
 
     name = "NumPy"
 
@@ -42,7 +42,7 @@ class NumPy(Framework):
 
 
 class OfInterface(Framework):
-    """Know arrays of any library that tells where they lie: on a GPU, as CuPy's and Numba's do, or in host memory."""
+    """Describe arrays of any library with an array interface: on a GPU, as CuPy's and Numba's, or in host memory."""
 
     def __init__(self, library: str, space: str) -> None:
         self.name, self._space = library, space
@@ -67,7 +67,7 @@ class OfInterface(Framework):
 
 
 class Torch(Framework):
-    """Know PyTorch's tensors."""
+    """Describe PyTorch's tensors."""
 
     name = "PyTorch"
     # On a GPU it computes later, but in the order of a stream that events can be recorded on.
@@ -109,12 +109,12 @@ class Torch(Framework):
     def as_numpy(self, array: Any) -> Any:
         try:
             return array.detach().numpy()
-        except (RuntimeError, TypeError):  # on a device, or of a type that NumPy has not
+        except (RuntimeError, TypeError):  # on a device, or of a type that NumPy lacks
             return None
 
 
 class Jax(Framework):
-    """Know JAX's arrays."""
+    """Describe JAX's arrays."""
 
     name = "JAX"
     computes_later = True
@@ -135,7 +135,7 @@ class Jax(Framework):
         nbytes = int(array.nbytes)
         try:
             address, space = int(array.unsafe_buffer_pointer()), str(next(iter(array.devices())))
-        except (AttributeError, RuntimeError, TypeError, ValueError):  # random keys, say, have no buffer of their own
+        except (AttributeError, RuntimeError, TypeError, ValueError):  # random keys, for example, have no buffer
             address, space = 0, f"JAX array {id(array)}"
         return Extent(space, address, (nbytes,), (1,), 1)
 
@@ -156,7 +156,7 @@ class Jax(Framework):
 
 
 Makers = Mapping[str, Callable[[Any], Framework]]
-# By the name of the module that has to be loaded; those that a process never imports are never asked.
+# By the name of the module that has to be loaded; a framework that a process does not import is never used.
 _OF_THE_CORE: Makers = {"torch": Torch, "jax": Jax}
 _NUMPY = NumPy()
 
@@ -186,7 +186,7 @@ def framework_of(value: object) -> Framework | None:
 
 @lru_cache(maxsize=1)
 def _makers(plugged: Any) -> Makers:
-    """Return what makes frameworks of modules; asked for each value, so the hook is called once for a run."""
+    """Return the functions that make frameworks of modules; cached, since each value needs them."""
     found = plugged.pytest_bandwidth_frameworks()
     for makers in found:
         if not isinstance(makers, Mapping) or not all(map(callable, makers.values())):
@@ -197,7 +197,7 @@ def _makers(plugged: Any) -> Makers:
     return {name: make for makers in (_OF_THE_CORE, *found) for name, make in makers.items()}
 
 
-# A container that is larger, or nested deeper, is no list of arrays; one that holds itself is as deep as one likes.
+# A container that is larger, or nested deeper, is no list of arrays; one that holds itself has no end.
 MOST_VISITED = 100_000
 DEEPEST = 100
 _NO_CONTAINERS = (str, bytes, bytearray, memoryview, range)
@@ -205,7 +205,7 @@ _NO_CONTAINERS = (str, bytes, bytearray, memoryview, range)
 
 @dataclass(frozen=True, slots=True)
 class FoundArray:
-    """Hold an array that was found: how the caller would write it (``x``, ``batch['w'][0]``), and where it lies."""
+    """Hold an array that was found: its path in the caller's code (``x``, ``batch['w'][0]``), and where it lies."""
 
     path: str
     framework: Framework
@@ -225,8 +225,8 @@ def arrays_in(value: object, path: str, *, passing_over: bool = False) -> Iterat
     """Yield the arrays in a value, containers in it included, with their paths; scalars and all else are passed over.
 
     Containers are tuples, lists and other sequences, mappings' values, sets, dataclasses, PyTorch's lists of parameters
-    and what JAX knows as a pytree. Raises UsageError for a generator, whose arrays cannot be seen without using it up,
-    and for what is too large or nested too deep; passing_over: passes over those instead.
+    and JAX's pytrees. Raises UsageError for a generator, since reading its arrays uses it up, and for a value that is
+    too large or nested too deep; passing_over: passes over those instead.
     """
     pending: list[tuple[int, str, object]] = [(0, path, value)]
     visited = 0
@@ -281,7 +281,7 @@ def located(path: str, array: Any) -> FoundArray:
 def grouped(found: Sequence[FoundArray], views: dict[Extent, Any]) -> ArrayGroup:
     """Return the arrays as one part of a declaration: each byte once. Raises UsageError (see `distinct_bytes`).
 
-    views: NumPy's views of host arrays, by place, of the whole declaration: what is read and written is one object.
+    views: NumPy's views of host arrays, by place, of the whole declaration: an array read and written is one object.
     """
     for one in found:
         if one.extent not in views and one.framework.known_to_devices:
@@ -300,7 +300,7 @@ def reachable(part: Any) -> FoundArray | None:
 
 
 def refuse_mixed(found: Iterable[FoundArray]) -> None:
-    """Raise UsageError where arrays of one call belong to two frameworks: they are not waited for in the same way."""
+    """Raise UsageError where arrays of one call belong to two frameworks: each has its own way to wait for them."""
     firsts: dict[str, str] = {}
     for one in found:
         firsts.setdefault(one.framework.name, one.path)

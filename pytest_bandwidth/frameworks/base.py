@@ -1,6 +1,6 @@
-"""Say what is asked of a framework about its arrays, for frameworks that plug in, too: above all, where each lies.
+"""Define the interface of frameworks, plugged-in ones included: above all, where each array lies.
 
-By that the distinct bytes of arrays are counted: views may share memory, and each byte counts once.
+From this the distinct bytes of arrays are counted: views may share memory, and each byte counts once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MOST_CELLS = 2**28
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Say where an array's elements lie: address of the first, sizes and strides in bytes, bytes of an element.
+    """Describe where an array's elements lie: address of the first, shape, strides in bytes, bytes of an element.
 
-    space: the memory that the address belongs to, such as a device; what lies in different ones never overlaps.
+    space: the memory that the address belongs to, such as a device; extents in different spaces never overlap.
     """
 
     space: Hashable
@@ -36,12 +36,12 @@ class Extent:
 
 
 class Framework(ABC):
-    """Answer for a framework's arrays; what is not overridden holds for one whose work a call or a stream ends.
+    """Describe a framework's arrays; the defaults fit a framework whose work ends with the call or its stream.
 
     computes_later: arrays are computed after the call that returns them, on no stream that can be timed. is_lazy: they
-    are recipes until they are realized, so that an argument may become one again. known_to_devices: they tell by a
-    protocol where they lie, so that devices can size them. own_graphs: what captures the framework's work into a CUDA
-    graph, where nothing else may. own_device: the device that measures its work, where `cpu` and `cuda` cannot.
+    are recipes until they are realized, and an argument may become a recipe again. known_to_devices: a protocol gives
+    their place, so that devices can size them. own_graphs: the only function that may capture the framework's work into
+    a CUDA graph; None = any. own_device: the device that measures its work, where `cpu` and `cuda` cannot.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Framework(ABC):
         """Return whether the array lies in host memory."""
 
     def is_made(self, array: Any) -> bool:
-        """Return whether the array has memory: no recipe that each use would follow anew, no stand-in, not given away.
+        """Return whether the array has memory: no recipe that each use would compute anew, no stand-in, not donated.
 
-        Where it has none, `extent` raises and says why.
+        Where it has no memory, `extent` raises with the reason.
         """
         return True
 
@@ -75,7 +75,7 @@ class Framework(ABC):
         del array
 
     def wait(self, arrays: Sequence[Any]) -> None:
-        """Have the arrays computed, and wait until they are."""
+        """Have the framework compute the arrays, and wait for them."""
         del arrays
 
     def kernels_run(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Have a callable wait for what its framework computes later; tell where its time is not known, or it compiles anew."""
+"""Make a callable wait for what its framework computes later; detect unknown times and repeated compilation."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Call = Callable[[], Any]
 ArrayCheck = Callable[[str, Any, Framework], None]
 # JAX's compiled functions are of this module.
 _OF_JAX = "jaxlib"
-# Functions hold others, and those others again: what lies beyond so many values is not looked at.
+# Functions hold functions, and so on: the search ends after so many values.
 MOST_LOOKED_AT = 200
-# Of an array's path, the array, and its framework's name.
+# Takes an array's path, the array, and its framework's name.
 Check = Callable[[str, Any, str], None]
 
 
@@ -47,7 +47,7 @@ def awaited(
     given: the call's arguments by name. stream: the user's, or None for that of the framework whose arrays are given.
     graph: whether a GPU is to capture the call. any_stream: whether a GPU's work is timed on whichever stream it runs.
     own_check: the device's, which raises UsageError for arrays that are not its own.
-    The callable raises UsageError, as this does, where the time of its work could not be told, or nothing would run.
+    Both this and the callable raise UsageError where the time of its work cannot be measured, or nothing would run.
     """
 
     def check(path: str, array: Any, framework: Framework) -> None:
@@ -63,7 +63,7 @@ def awaited(
         check(path, array, framework)
         if on_gpu and stream is None:
             stream = framework.stream(array)
-    # Looked up once, since it would be part of what is timed; and after the first run, which may load a framework.
+    # Looked up once, since the look-up would be timed; and after the first run, which may load a framework.
     counting, may_be_later = _of_process()
     later = any(framework.computes_later for _, _, framework in arguments) or (may_be_later and uses_lazy(call))
     checked = False
@@ -115,7 +115,7 @@ def _refuse_given_away(arguments: Found) -> None:
 
 
 def _refuse_left_lazy(arguments: Found) -> None:
-    """Raise UsageError where an argument is given a new content that nothing has computed."""
+    """Raise UsageError where an argument has new contents that are not computed."""
     for path, array, framework in arguments:
         if framework.is_lazy and not framework.is_made(array):
             raise UsageError(
@@ -125,7 +125,7 @@ def _refuse_left_lazy(arguments: Found) -> None:
 
 
 def _arrays_of(value: object, path: str) -> Found:
-    """Return the arrays in a value; what holds a generator, or millions of items, is refused where it is named."""
+    """Return the arrays in a value; generators and millions of items are passed over: declarations refuse them."""
     found = arrays_in(value, path, passing_over=True)
     return [(where, array, framework) for where, array in found if (framework := framework_of(array)) is not None]
 
@@ -176,7 +176,7 @@ def _check_result(
             f"the callable works with arrays that are computed later and returned {what}, so there is nothing to wait "
             "for: return what it computes"
         )
-    # No more came back than was given, of a framework that computes nothing in place.
+    # Only given arrays came back, of a framework that computes nothing in place.
     given = {id(array) for _, array, framework in arguments if framework.name == "JAX"}
     if returned and all(id(array) in given for _, array, _ in returned):
         raise UsageError(
@@ -186,7 +186,7 @@ def _check_result(
 
 
 def _is_computed(value: object) -> bool:
-    """Return whether there is a number or text in a value, which had to be computed for it to be there."""
+    """Return whether a value holds a number or text: the work had to be done for it."""
     if isinstance(value, (tuple, list)):
         return any(map(_is_computed, value))
     return isinstance(value, (Number, np.generic, str, bytes))
@@ -195,7 +195,7 @@ def _is_computed(value: object) -> bool:
 def uses_lazy(call: object) -> bool:
     """Return whether a callable holds, or names, an array or function of a framework that computes later.
 
-    Functions that it holds are looked into as well; nothing is run.
+    Functions that it holds are searched as well; nothing is run.
     """
     modules = {name for name, framework in loaded_frameworks().items() if framework.computes_later} | {_OF_JAX}
     pending, seen = [call], set[int]()
@@ -214,7 +214,7 @@ def uses_lazy(call: object) -> bool:
 
 
 def _used_by(value: object) -> Iterable[object]:
-    """Return what a callable was made with, and what its names stand for; of anything else nothing."""
+    """Return the values in a callable's closure, arguments and names; empty for anything else."""
     if isinstance(value, partial):
         return (value.func, *value.args, *value.keywords.values())
     if isinstance(value, MethodType):
@@ -229,12 +229,12 @@ def _used_by(value: object) -> Iterable[object]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Return the names of its module that code uses, with those of the functions inside it."""
+    """Return the global names that code uses, with those of the functions inside it."""
     own = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return own.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
-# What JAX calls a compilation in its monitoring.
+# JAX's name for a compilation in its monitoring.
 _JAX_COMPILED = "/jax/core/compile/backend_compile_duration"
 RECOMPILED = Finding(
     "recompiled",
@@ -243,26 +243,26 @@ RECOMPILED = Finding(
 
 
 def recompiled() -> Callable[[], Finding | None] | None:
-    """Return what tells whether something was compiled since it was last asked; None where nothing can tell.
+    """Return a function that reports a compilation since its last call; None where no framework reports compilations.
 
-    JAX has a public account of its compilations, PyTorch none.
+    JAX publishes its compilations, PyTorch does not.
     """
     if "jax" not in sys.modules:
         return None
     events = _jax_events()
     last = events[_JAX_COMPILED]
 
-    def told() -> Finding | None:
+    def since_last_call() -> Finding | None:
         nonlocal last
         before, last = last, events[_JAX_COMPILED]
         return RECOMPILED if last > before else None
 
-    return told
+    return since_last_call
 
 
 @cache
 def _jax_events() -> Counter[str]:
-    """Return the one count of the process, by event: JAX's listeners stay."""
+    """Return the process's only counts, by event: JAX's listeners stay registered."""
     events: Counter[str] = Counter()
 
     def listen(event: str, duration: float, **more: Any) -> None:
