@@ -1,1 +1,1 @@
-"""Gather evidence beyond the first measurement: old code next to new code, and the same code in new processes."""
+"""Gather evidence beyond the first measurement: old code compared with new code, and the same code in new processes."""

@@ -1,4 +1,4 @@
-"""Measure a judged test again in new processes: a slow one, and for an update all that a run measured."""
+"""Measure a judged test again in new processes: a slow test, and for an update all tests of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Plain
 
-# A fresh process may take so many times as long as its parent's test, and never less than this.
+# The time-out of a fresh process: this factor times the time of its parent's test, and at least this many seconds.
 FRESH_SECONDS_LEAST = 180.0
 FRESH_SECONDS_FACTOR = 20.0
 
@@ -37,8 +37,8 @@ Request = TypeVar("Request", bound=ChildRequest)
 class MeasuredTest:
     """Hold a test whose body has passed.
 
-    nodeid, target: the test, as pytest names it and as a command-line argument. measured_seconds: how long it was
-    measured.
+    nodeid, target: the test's node id, and the test as a command-line argument. measured_seconds: how long the
+    measurements took.
     """
 
     nodeid: str
@@ -61,8 +61,8 @@ class JudgedTest:
     """Hold a judged test, its device, and the means to measure it in another process.
 
     test: its node id, marker and duration. identity, peak: the device's. invocation: how this pytest was started.
-    is_judged: False in a further run of an update, which measures and judges nothing. old_kernel: gives a baseline
-    entry's kernel where it is another one than the measured, and raises BandwidthError where that is not to be had or
+    is_judged: False in a further run of an update, which measures and judges nothing. old_kernel: returns the kernel of
+    a baseline's entry if it differs from the measured one. It raises BandwidthError if that kernel is not available or
     not safe to run.
     """
 
@@ -83,15 +83,15 @@ class JudgedTest:
 
     @property
     def room(self) -> Room:
-        """Return for how many processes to have the device open, before any measures."""
+        """Return how many processes may have the device open at the same time."""
         return room_on(self.identity)
 
     def tell(self, text: str) -> None:
-        """Show what is being done."""
+        """Show the current step to the user."""
         self.progress.show(text)
 
     def alone(self) -> AbstractContextManager[None]:
-        """Keep other processes from measuring on the device meanwhile; this one's free memory is given back."""
+        """Release this process's free device memory, and lock the device against other measuring processes."""
         self.measurer.device.release()
         return self.measurer.locked(self.progress)
 
@@ -108,31 +108,31 @@ class JudgedTest:
 
 
 def left_to_parent(measurement: Measurement, marker: MarkerOptions, tolerance: float) -> Judged:
-    """Report a figure without a verdict. marker, tolerance: the test's and the run's own, for want of a baseline."""
-    held_to = tolerance_of(marker.tolerance, None, None, tolerance, exact=measurement.device.counts_only)
-    numbers = Numbers(figure=marker.judged_on, tolerance=held_to)
+    """Report a figure without a verdict. marker: the test's. tolerance: the run's, because a child has no baseline."""
+    tolerance = tolerance_of(marker.tolerance, None, None, tolerance, exact=measurement.device.counts_only)
+    numbers = Numbers(figure=marker.judged_on, tolerance=tolerance)
     rule, text = "new-process", "measured for the run that started this process"
     if measurement.invalid is not None:
         rule, text = measurement.invalid.code, measurement.invalid.text
     return Judged(measurement, None, Decision(Status.UNDECIDED, rule, numbers, {"text": text}))
 
 
-# A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
-# late, when the memory that the others used has gone back to a hypervisor.
+# How many processes to start beyond a majority, whose agreement is enough. An unneeded process costs less than one that
+# starts late, when the memory that the others used has gone back to a hypervisor.
 BEYOND_MAJORITY = 1
-# A fresh whole run may take so long; a hung one must not block an update for ever.
+# The time-out of a fresh whole run, so that a hung one does not block an update forever.
 WHOLE_RUN_SECONDS = 4 * 3600.0
-# Of a measurement's time budget, for the rounds of an update's further runs. What tells its runs apart are their
-# processes: with 1, 0.75 and 0.5 of the time, nine runs' shares of the probe spread alike (0.6 to 5 % where memory
-# bounds them).
+# The share of a measurement's time budget for rounds in an update's further runs. The runs differ by their processes,
+# not by their length: with 1, 0.75 and 0.5 of the time, nine runs' shares of the probe had the same spread (0.6 to 5 %
+# for memory-bound work).
 UPDATE_SHARE = 0.5
 
 
 class FreshProcesses(StartedAhead):
     """Start the new processes of one test.
 
-    They are started together and measure one by one. The device's lock is held while processes start or one measures,
-    and free in between, also where those that are needed no more end. confirm: how many have to agree, at most.
+    They start together and measure one by one. The device's lock is held while processes start or one measures. It is
+    free in between, and while unneeded processes end. confirm: how many processes have to agree, at most.
     """
 
     def __init__(self, test: JudgedTest, confirm: int) -> None:
@@ -141,7 +141,7 @@ class FreshProcesses(StartedAhead):
         self.rows: list[Mapping[str | None, FreshRow]] = []
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-        """Measure again, all at once, until none needs another process or none can be had."""
+        """Measure all again in new processes, until no measurement needs another one or no process can run."""
         known = dict(asking)
         while any(rule(one) is Ask.PROCESSES for one in known.values()):
             try:
@@ -152,7 +152,7 @@ class FreshProcesses(StartedAhead):
                 figures = seen.get(one.measurement.label)
                 if figures is not None:
                     if (here := one.figures) is not None and here.sol is not None:
-                        # What its kernel was counted to touch, only this process knows.
+                        # Only this process has counted the bytes that the kernel touches.
                         figures = replace(figures, sol=here.sol * figures.gbps / here.gbps)
                     known[key] = replace(one, fresh=(*one.fresh, figures))
                 elif len(self.rows) >= self._confirm:
@@ -186,7 +186,7 @@ class FreshProcesses(StartedAhead):
         return {label: row.figures for label, row in self.rows[-1].items()}
 
     def of(self, label: str | None) -> tuple[FreshRow, ...]:
-        """Return what each process saw of the measurement of that label."""
+        """Return each process's figures for the measurement of that label."""
         return tuple(row[label] for row in self.rows if label in row)
 
 
@@ -195,15 +195,15 @@ def further_runs(
     invocation: Invocation,
     identity: DeviceIdentity,
     peak: Peak | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[list[Plain]]:
-    """Measure `settings.runs` − 1 fresh whole runs on the device; outcomes of each. Raises BandwidthError."""
-    # What is counted is the same in every process.
+    """Take `settings.runs` − 1 fresh whole runs on the device; return the outcomes of each. Raises BandwidthError."""
+    # Counts are the same in every process.
     wanted = 1 if identity.counts_only else settings.runs
     further = []
     for i in range(1, wanted):
-        tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
-        with DeviceLock(identity, settings.lock_timeout).held(on_long_wait=tell):
+        notify(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
+        with DeviceLock(identity, settings.lock_timeout).held(on_long_wait=notify):
             quiet_wait_seconds = QUIET_WAIT_SECONDS / (wanted - 1)
             request = WholeRun(
                 identity.option, peak=peak, rounds_share=UPDATE_SHARE, quiet_wait_seconds=quiet_wait_seconds

@@ -1,7 +1,7 @@
-"""Run git: what a repository holds, and which revision of it the tests come from.
+"""Run git to find out what a repository holds, and which revision of it the tests come from.
 
-The repository is the user's: what only reads takes no lock and writes nothing, and no program that a repository or its
-configuration names runs, but filters of files that are checked out (Git LFS is one).
+The repository is the user's: reading takes no lock and writes nothing. No program that a repository or its
+configuration names runs, except filters of files that are checked out (Git LFS is one).
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.evidence.processes.start_and_end import own_group
 
 GIT_SECONDS = 600
-# What is ended may have a lock to take away.
+# Time for a git process to remove its lock before it is killed.
 _GRACE_SECONDS = 5.0
-# What a run's description needs comes at once or not at all.
+# The time-out of commands that normally answer at once, such as those for a run's description.
 _SHORT_SECONDS = 10
-# What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
+# Suffixes of code, as opposed to data: Python, libraries, GPU sources and binaries, and their headers.
 _PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
 _DEVICE = (".cu", ".cuh", ".cubin", ".fatbin", ".ptx", ".hip", ".cl", ".metal")
 _INCLUDED = (".h", ".hh", ".hpp", ".hxx", ".inc", ".c", ".cc", ".cpp", ".cxx")
 CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
-# Lies in the folder of a virtual environment, and nowhere else.
+# A file in the folder of each virtual environment, and nowhere else.
 _ENVIRONMENT_FILE = "pyvenv.cfg"
 _CACHE = "__pycache__"
-# Variables that name another repository than that of the folder, or that change what paths mean.
+# Variables that select another repository than that of the folder, or that change the meaning of paths.
 _LEFT_OUT = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
     *("GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
 )
-# No index is written for what only reads, and no question is asked.
+# Settings against writing the index in commands that only read, and against questions on the terminal.
 _ADDED = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-# A clone without all objects would fetch those that it is asked for. To check a commit out it may.
+# A partial clone would fetch missing objects. Only a checkout may do that.
 _WITHOUT_NETWORK = {"GIT_ALLOW_PROTOCOL": "none"}
 _NONE_ADDED: Mapping[str, str] = {}
-# Hooks, a watcher of files and gpg are programs; the collection of garbage and other upkeep write.
+# These settings switch off programs (hooks, the file watcher, gpg), and maintenance, which writes.
 _CONFIG = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -50,17 +50,17 @@ _CONFIG = (
 # The mode of a submodule in a tree.
 _SUBMODULE = "160000 "
 SHORTEST_HASH = 7
-# How a line's record begins in `git blame --porcelain`.
+# The start of a line's record in `git blame --porcelain`.
 _BLAMED = re.compile(r"[0-9a-f]{40,64} \d+ \d+", re.ASCII)
 _DEFAULT_BRANCHES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master", "refs/remotes/origin/main")
-# The digits of a hash, and what follows them to name a commit near it.
+# The digits of a hash, and a suffix such as ~1 that selects a commit near it.
 _HASH = re.compile(rf"([0-9a-f]{{{SHORTEST_HASH},64}})(|[~^].*)", re.ASCII | re.DOTALL)
 
 
 def git(folder: Path, *args: str, seconds: float = GIT_SECONDS, added: Mapping[str, str] = _NONE_ADDED) -> str:
-    """Return what git prints. Raises UsageError with git's complaint, and where it takes longer than `seconds`.
+    """Return git's output. Raises UsageError with git's message, or if git takes longer than `seconds`.
 
-    added: variables of its environment.
+    added: further environment variables.
     """
     command = ["git", "-C", str(folder), "--no-pager", *(part for one in _CONFIG for part in ("-c", one)), *args]
     variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | {**_ADDED, **added}
@@ -81,20 +81,20 @@ def git(folder: Path, *args: str, seconds: float = GIT_SECONDS, added: Mapping[s
 
 
 def tree_of(folder: Path) -> Path:
-    """Return the top of the working tree that a folder lies in. Raises UsageError where it lies in none."""
-    # Of what git prints only the end of the line is no part of the path.
+    """Return the top of the working tree that a folder lies in. Raises UsageError outside any working tree."""
+    # Only the final line feed of git's output is removed: a path may end with blanks.
     return Path(git(folder, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
 
 
 def repository_of(tree: Path) -> Path:
-    """Return the folder that all working trees of a repository share (`.git` of the first)."""
+    """Return the common git folder of a repository's working trees (`.git` of the first)."""
     return (tree / git(tree, "rev-parse", "--git-common-dir").removesuffix("\n")).resolve()
 
 
 def commit_named(tree: Path, name: str) -> str:
-    """Return the full hash of the commit that a name means. Raises UsageError where it means none.
+    """Return the full hash of the commit with that name. Raises UsageError if there is no such commit.
 
-    Digits of a hash mean that commit, and never a branch or tag of such a name.
+    Digits of a hash always mean that commit, and never a branch or tag of the same name.
     """
     of_hash = _HASH.fullmatch(name)
     if of_hash is not None:
@@ -103,7 +103,7 @@ def commit_named(tree: Path, name: str) -> str:
 
 
 def is_hash(name: str) -> bool:
-    """Return whether a user's name for a commit is read as digits of its hash."""
+    """Return whether `commit_named` takes a name as digits of a hash."""
     return _HASH.fullmatch(name) is not None
 
 
@@ -117,7 +117,7 @@ def commit_of_hash(tree: Path, digits: str) -> str:
 
 
 def has_file(tree: Path, commit: str, path: Path) -> bool:
-    """Return whether a commit, given by its full hash or as HEAD, holds a file; path: from the tree's top."""
+    """Return whether a commit holds a file. commit: a full hash, or HEAD. path: from the tree's top."""
     try:
         git(tree, "cat-file", "-e", f"{commit}:{path.as_posix()}")
     except UsageError:
@@ -126,7 +126,7 @@ def has_file(tree: Path, commit: str, path: Path) -> bool:
 
 
 def submodules(tree: Path, commit: str) -> dict[str, str]:
-    """Return the submodules of a commit: their paths from the tree's top, and the full hash that each is at."""
+    """Return the submodules of a commit: paths from the tree's top, each with the full hash of its commit."""
     if not has_file(tree, commit, Path(".gitmodules")):
         return {}
     records = (record.partition("\t") for record in _records(tree, "ls-tree", "-r", "-z", commit))
@@ -134,27 +134,27 @@ def submodules(tree: Path, commit: str) -> dict[str, str]:
 
 
 def is_shallow(folder: Path) -> bool:
-    """Return whether the repository lacks history that it was cloned without."""
+    """Return whether the repository is a shallow clone, which lacks older commits."""
     return _output_of(folder, "rev-parse", "--is-shallow-repository") == "true"
 
 
 def last_commit_of_lines(tree: Path, path: Path, first: int, last: int | None) -> str:
-    """Return the full hash of the newest commit that touched lines of a file, as it lies in the tree.
+    """Return the full hash of the newest commit that touched the given lines of a file in the working tree.
 
-    path: from the tree's top. last: None for the file's end. Raises UsageError where one of the lines is not committed.
+    path: from the tree's top. last: None for the file's end. Raises UsageError if one of the lines is not committed.
     """
     if not has_file(tree, "HEAD", path):
         raise UsageError(f"{path} is not committed")
-    said = git(tree, "blame", "--porcelain", f"-L{first},{last or ''}", "--", path.as_posix(), seconds=_SHORT_SECONDS)
-    commits = dict.fromkeys(line.split()[0] for line in said.splitlines() if _BLAMED.match(line))
+    output = git(tree, "blame", "--porcelain", f"-L{first},{last or ''}", "--", path.as_posix(), seconds=_SHORT_SECONDS)
+    commits = dict.fromkeys(line.split()[0] for line in output.splitlines() if _BLAMED.match(line))
     if not commits or any(not one.strip("0") for one in commits):
         raise UsageError(f"{path}:{first} is not committed")
-    # Of commits that touched them the one that no other follows.
+    # The commit that is no ancestor of another one.
     return git(tree, "merge-base", "--independent", *commits, seconds=_SHORT_SECONDS).split()[0]
 
 
 def merge_base_with_default(tree: Path) -> str:
-    """Return the full hash of the commit at which this branch left the default branch. Raises UsageError."""
+    """Return the full hash of the commit where this branch left the default branch. Raises UsageError."""
     for name in _DEFAULT_BRANCHES:
         try:
             branch = git(tree, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
@@ -176,11 +176,11 @@ def root_in_checkout(folder: Path) -> str | None:
 
 
 def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> list[str] | None:
-    """Return the files by which what runs may be other than the commit holds, by their paths from the tree's top.
+    """Return files that make the running code differ from the commit, by their paths from the tree's top.
 
-    None outside a git repository, or where git hangs. They are tracked files that differ, and files of code that are
-    not tracked; ignored files, virtual environments and Python's caches are no such. is_output: whether a file, by its
-    path, is one that runs write: it does not count.
+    They are tracked files that differ, and untracked files of code, but no ignored files, virtual environments or
+    Python caches. None outside a git repository, or if git hangs. is_output: whether a file, given by its path, is
+    written by runs: such files are left out.
     """
     try:
         top = tree_of(folder)
@@ -193,7 +193,7 @@ def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _
         untracked = _records(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *patterns)
     except UsageError:
         return changed or None
-    # One at the top is of a checkout that is an environment itself.
+    # A file at the top is left out: there the checkout itself is an environment.
     inside = f"/{_ENVIRONMENT_FILE}"
     environments = tuple(path.removesuffix(_ENVIRONMENT_FILE) for path in untracked if path.endswith(inside))
     for path in untracked:
@@ -204,8 +204,8 @@ def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _
 
 
 def changed_files(top: Path) -> list[str]:
-    """Return the tracked files that differ from the commit that is checked out."""
-    # Without renames each is one record: two letters, a blank and the path.
+    """Return the tracked files that differ from the current commit."""
+    # Without renames each file is one record: two letters, a blank and the path.
     status = ("-c", "status.renames=false", "status", "--porcelain", "-z", "--untracked-files=no")
     return [record[3:] for record in _records(top, *status)]
 

@@ -48,7 +48,7 @@ from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
 from pytest_bandwidth.judging.pairs import Looks, floor_of_both
 from pytest_bandwidth.registry import hooks
 
-# So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
+# How many processes may start beyond those of the last look, to replace processes with invalid figures.
 SPARE_PROCESSES = 2
 _NO_CUBIN = "the driver compiled the old kernel's PTX, since its machine code could not run"
 
@@ -56,7 +56,7 @@ _NO_CUBIN = "the driver compiled the old kernel's PTX, since its machine code co
 class OldKernels:
     """Run old kernels of a test alternately with new ones, in new processes that measure nothing else.
 
-    old_ptx, old_cubin: give the code that entries name.
+    old_ptx, old_cubin: return the code that belongs to entries.
     """
 
     def __init__(self, test: JudgedTest, old_ptx: PtxSource, old_cubin: CubinSource, looks: Looks) -> None:
@@ -64,7 +64,7 @@ class OldKernels:
         self._seen: defaultdict[str | None, _Seen] = defaultdict(_Seen)
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-        """Run old kernels next to new ones as far as there are any; say why not of others whose code changed."""
+        """Compare new kernels with their old ones, if these are available; record the reason for each that is not."""
         known = dict(asking)
         kept: dict[str, OldKernel] = {}
         trouble: dict[str, str] = {}
@@ -78,7 +78,7 @@ class OldKernels:
             if old is None:
                 continue
             if elsewhere and old.shape is None and is_same_but_for_target(old.old, old.new):
-                # The code of another device's baseline, compiled for this one's architecture.
+                # Another device's baseline has the same code for another architecture.
                 known[key] = replace(one, is_same_code=True)
             else:
                 kept[key] = old
@@ -95,23 +95,23 @@ class OldKernels:
         return known
 
     def _comparison(self, label: str | None, *, ended: bool) -> OldCodeComparison:
-        """Return what the processes have seen so far of the measurement of that label."""
+        """Return the comparison from the processes so far, for the measurement of that label."""
         seen = self._seen[label]
-        drops, new = tuple(said[DROP] for said in seen.said), tuple(row.figures.gbps for row in seen.rows)
-        old = tuple(gbps * said[RATIO] for gbps, said in zip(new, seen.said, strict=True))
-        floor = max(((said[FLOOR], said[FLOOR_SHARE]) for said in seen.said), default=(0.0, 0.0))
+        drops, new = tuple(one[DROP] for one in seen.results), tuple(row.figures.gbps for row in seen.rows)
+        old = tuple(gbps * one[RATIO] for gbps, one in zip(new, seen.results, strict=True))
+        floor = max(((one[FLOOR], one[FLOOR_SHARE]) for one in seen.results), default=(0.0, 0.0))
         return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended, floor=floor)
 
     def with_processes(self, judged: Judged) -> Judged:
-        """Return a judged measurement with what its processes saw, before what further ones did."""
+        """Return a judged measurement with its processes' figures, placed before those of other processes."""
         seen = self._seen[judged.measurement.label]
-        resources = seen.said[-1][RESOURCES] if seen.said else None
+        resources = seen.results[-1][RESOURCES] if seen.results else None
         return replace(judged, fresh=(*seen.rows, *judged.fresh), old_resources=resources, old_sectors=seen.sectors)
 
     def old_kernel_of(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
-        """Return the entry's code and launch to run beside a measurement; None where it has none, or no other.
+        """Return the entry's code and launch for a comparison; None if it has no code, or the code is the same.
 
-        Raises BandwidthError where there was one, and it is not to be had or not safe to run.
+        Raises BandwidthError if the old code is not available, or not safe to run.
         """
         then = identity_of_plain(entry.code)
         same_launch = then.launch is not None and measurement.code.launch == then.launch
@@ -141,9 +141,9 @@ class OldKernels:
         )
 
     def _cubin_of(self, measurement: Measurement, entry: Entry, old: str, *, needed: bool) -> bytes | None:
-        """Return the entry's machine code, where it is of this architecture. old: its PTX.
+        """Return the entry's machine code, if it is for this architecture. old: its PTX.
 
-        Where it is not to be had, or is of another kernel, that is noted; or else BandwidthError, where it is needed.
+        If it is not available, or is of another kernel: raises BandwidthError where `needed`, else records the reason.
         """
         if measurement.ptx is None or target_of(old) != target_of(measurement.ptx):
             return None
@@ -164,14 +164,14 @@ class OldKernels:
         return cubin
 
     def _measure(self, kept: Mapping[str, OldKernel], known: Mapping[str, Evidence], rule: Rule) -> dict[str, str]:
-        """Run processes until each is decided; return why some cannot be, by key."""
+        """Run processes until each is decided; return, by key, why some cannot be."""
         trouble: dict[str, str] = {}
         before: set[str] = set()
         with StartedAhead(self._test.room, self._test.test.fresh_seconds) as ahead:
             for number in range(1, self._looks.most + SPARE_PROCESSES + 1):
                 asked = {}
                 for key, old in kept.items():
-                    # Whether the processes so far leave it open.
+                    # The evidence so far, for the rule to decide whether more processes are needed.
                     so_far = replace(known[key], compared=self._comparison(old.label, ended=False))
                     is_last = len(self._seen[old.label].rows) >= self._looks.most
                     if key not in trouble and not is_last and rule(so_far) is Ask.OLD_CODE:
@@ -181,11 +181,11 @@ class OldKernels:
                 fewer, before = asked.keys() != before, set(asked)
                 self._test.tell(f"new process {number} of at most {self._looks.most}, with the old kernel")
                 try:
-                    told = self._run(asked.values(), ahead, number, fewer=fewer)
+                    failed = self._run(asked.values(), ahead, number, fewer=fewer)
                 except BandwidthError as error:
                     trouble.update(dict.fromkeys(asked, " ".join(str(error).split())))
                     break
-                trouble.update({key: told[old.label] for key, old in asked.items() if old.label in told})
+                trouble.update({key: failed[old.label] for key, old in asked.items() if old.label in failed})
         for key, old in kept.items():
             if len(self._seen[old.label].rows) < self._looks.first:
                 trouble.setdefault(key, "too few new processes measured it validly")
@@ -194,10 +194,10 @@ class OldKernels:
     def _run(
         self, asked: Collection[OldKernel], ahead: StartedAhead, number: int, *, fewer: bool
     ) -> dict[str | None, str]:
-        """Run one process; return why old code cannot run, by label. Raises BandwidthError where nothing came of it.
+        """Run one process; return, by label, why old code cannot run. Raises BandwidthError if the process fails.
 
-        number: of the process. Those of the next look start with it, since each label takes part in all of them.
-        fewer: whether those that wait were asked for more: what faults would end them as well.
+        number: of the process. All processes of the next look start together, since each label takes part in all.
+        fewer: whether waiting processes have requests with more kernels. They are ended: one of those may be faulty.
         """
         numbers = count(number)
         needed = (self._looks.following(number - 1) or number) + 1 - number
@@ -223,34 +223,34 @@ class OldKernels:
             if row is None:
                 continue
             seen = self._seen[old.label]
-            said = row["detail"].get(Rules.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
-            seen.refused = said.get(REFUSED) or seen.refused
-            seen.sectors = said.get(SECTORS) or seen.sectors
-            if TROUBLE in said:
-                trouble[old.label] = said[TROUBLE]
+            result = row["detail"].get(Rules.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            seen.refused = result.get(REFUSED) or seen.refused
+            seen.sectors = result.get(SECTORS) or seen.sectors
+            if TROUBLE in result:
+                trouble[old.label] = result[TROUBLE]
             elif why_no_evidence(row, self._test.peak) is None:
                 seen.rows.append(FreshRow(metrics_of_row(row, self._test.peak), seconds))
-                seen.said.append(said)
+                seen.results.append(result)
         return trouble
 
 
 @dataclass(slots=True)
 class _Seen:
-    """Hold what new processes saw of a kernel that ran alternately with its old code.
+    """Hold the results of new processes in which a kernel ran alternately with its old code.
 
-    said: what each row says about the old code, by the keys below. refused: why the stored machine code did not run.
+    results: each row's data about the old code, by the keys below. refused: why the stored machine code did not run.
     """
 
     rows: list[FreshRow] = field(default_factory=list)
-    said: list[Mapping[str, Any]] = field(default_factory=list)
+    results: list[Mapping[str, Any]] = field(default_factory=list)
     sectors: Mapping[str, int] | None = None
     refused: str | None = None
 
 
 def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
-    """Return how the entry's code was launched, where only that is another: its arguments have to be today's.
+    """Return how the entry's code was launched, if the launch differs but has the same arguments.
 
-    Raises BandwidthError where they are not, or the entry does not tell.
+    Raises BandwidthError if the arguments differ, or the entry does not record them.
     """
     then = identity_of_plain(entry.code)
     if then.arguments is None or then.arguments != measurement.code.arguments:
@@ -266,10 +266,10 @@ def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
 def why_not_loadable(
     device: Device, entries: Collection[Entry], old_ptx: PtxSource, old_cubin: CubinSource
 ) -> str | None:
-    """Say how many kernels of the entries the driver does not take, and what to do; None where it takes all.
+    """Return a message about kernels of the entries that the driver cannot load; None if it can load all.
 
-    Only PTX of a version that is newer than the driver may be refused so, and is loaded. A file that is missing or
-    damaged is left to the test that needs it.
+    Only PTX of a version newer than the driver is tried: the driver may refuse it. Files that are missing or damaged
+    are left to the tests that need them.
     """
     takes = device.newest_ptx
     refused: list[str] = []
@@ -296,7 +296,7 @@ def why_not_loadable(
     )
 
 
-# Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
+# Old code that runs longer than these seconds, and longer than this factor times the new code's time, hangs.
 HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
 # Keys in a row's `detail` for the old kernel. DROP: median over the rounds of ln(new ÷ old seconds), without the time
@@ -310,7 +310,7 @@ Report = Callable[[Sequence[Mapping[str, Any]]], None]
 
 @dataclass(frozen=True, slots=True)
 class MeasureWithOldKernels(ChildRequest):
-    """Ask a child to alternate kernels with their old code, while it measures them."""
+    """Ask a child to run kernels alternately with their old code, while it measures them."""
 
     old_kernels: tuple[OldKernel, ...] = ()
 
@@ -319,7 +319,7 @@ class MeasureWithOldKernels(ChildRequest):
         return {**ChildRequest.values_of(plain), "old_kernels": tuple(map(read_old_kernel, plain["old_kernels"]))}
 
     def measure(self, device: Device, workload: Workload, measure: Callable[[Workload], Measurement]) -> Measurement:
-        """Measure the workload with its old code where there is some."""
+        """Measure the workload, together with its old code if the request has some."""
         old = next((old for old in self.old_kernels if old.label == workload.label), None)
         if old is None or not device.launches_old_code:
             return measure(workload)
@@ -333,10 +333,10 @@ def measure_with_old_code(
     measure: Callable[[Workload], Measurement],
     report: Report,
 ) -> Measurement:
-    """Measure a workload while its old code takes turns with it; its arrays hold the new code's output then.
+    """Measure a workload while its old code takes turns with it; afterwards its arrays hold the new code's output.
 
-    What came of it stands in `detail`: the drop, or the trouble, where the workload is measured alone. Where the old
-    code faults or hangs, `report` is given a row that says so and the process ends: it can measure nothing more.
+    The result is in `detail`: the drop, or the reason why the workload was measured alone. If the old code faults or
+    hangs, `report` gets a row with the reason and the process ends, because it cannot measure any more.
     """
     try:
         with _ended_if_it_hangs(asked, report):
@@ -348,7 +348,7 @@ def measure_with_old_code(
     try:
         measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
         old.restore()
-        seen = {**_seen_beside(device, old, measured, asked, workload), REFUSED: refused}
+        seen = {**_compared(device, old, measured, asked, workload), REFUSED: refused}
         device.run(replace(workload, interleaved=()))
     except DeviceLost as error:
         _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
@@ -357,7 +357,7 @@ def measure_with_old_code(
 
 
 def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldCode, str | None]:
-    """Load old code from its machine code, or else its PTX; return why not from the first, where that was kept.
+    """Load old code from its machine code, or else from its PTX; return it, and why the machine code was refused.
 
     Raises as `Device.old_code`.
     """
@@ -373,13 +373,13 @@ def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldC
     return device.old_code(workload, asked.old, asked.new, asked.shape), refused
 
 
-def _seen_beside(
+def _compared(
     device: Device, old: OldCode, measured: Measurement, asked: OldKernel, workload: Workload
 ) -> dict[str, Any]:
-    """Return the drop, what the compiler gave the old code, and the sectors that both ask for."""
+    """Return the drop, the old code's resources, and the sectors that old and new code request."""
     rounds = measured.rounds
     sectors: Mapping[str, int] | None = None
-    if asked.counts and workload.launch is not None and asked.shape is None:  # else a block is another piece of work
+    if asked.counts and workload.launch is not None and asked.shape is None:  # else blocks do different work
         if workload.setup is not None:
             workload.setup()
         sectors = hooks().pytest_bandwidth_sectors(
@@ -412,7 +412,7 @@ def _ended_if_it_hangs(asked: OldKernel, report: Report) -> Iterator[None]:
 
 
 def _give_up(asked: OldKernel, report: Report, why: str) -> NoReturn:
-    """Report why and end this process at once: to tidy up would wait for the device, or fail on its lost context."""
+    """Report the reason and end this process at once: clean-up would wait for the device, or fail on its context."""
     report([{"label": asked.label, "detail": {Rules.OLD_KERNEL: {TROUBLE: why}}}])
     os._exit(1)
 

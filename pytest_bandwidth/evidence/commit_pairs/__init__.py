@@ -1,1 +1,1 @@
-"""Judge by another git revision."""
+"""Compare a test with its code at another git revision."""

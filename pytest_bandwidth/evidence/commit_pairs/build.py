@@ -1,12 +1,12 @@
 """Check a revision out and build it once: worktree, environment and log are kept for later runs.
 
-CACHE/builds/KEY                 KEY: of all that the build depends on
-CACHE/builds/KEY/owner.lock      shared by the processes that use the build; one that makes or removes it is alone
+CACHE/builds/KEY                 KEY: a hash of everything that the build depends on
+CACHE/builds/KEY/owner.lock      shared while processes use the build; exclusive for making or removing it
 CACHE/builds/KEY/mark.json       as for any worktree
-CACHE/builds/KEY/tree            the worktree, with what was built in it
-CACHE/builds/KEY/environment     what the build installed lies there
-CACHE/builds/KEY/build.log       what the command said
-CACHE/builds/KEY/built.json      written last: what the tree held then
+CACHE/builds/KEY/tree            the worktree, with the build's files
+CACHE/builds/KEY/environment     the packages that the build installed
+CACHE/builds/KEY/build.log       the output of the command
+CACHE/builds/KEY/built.json      written last: a hash of the tree after the build
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from pytest_bandwidth.evidence.processes.start_and_end import descendant_environ
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import LOCK, cache_folder, what_is_wrong
 
-# Extensions with many kernels take the better part of an hour.
+# Extensions with many kernels take up to an hour.
 BUILD_SECONDS = 3600.0
 _GRACE_SECONDS = 10.0
 _LARGEST_TAIL_BYTES = 65_536
 _FILES_NAMED, _ERRORS_NAMED, _LONGEST_SAID = 3, 3, 400
-# What would have pip install elsewhere, and what has it ask or look for a newer pip.
+# Variables that make pip install elsewhere, and settings against its questions and its check for a newer pip.
 _LEFT_OUT = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PYTHONHOME")
 _FOR_PIP = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"}
-# Sorted behind all that a build writes: what it installs is found before what this environment has.
+# Sorts last among .pth files, so that the build's packages are found before those of this environment.
 _PATH_FILE = "zz_pytest_bandwidth.pth"
 LOG, BUILT, ENVIRONMENT = "build.log", "built.json", "environment"
 MOST_KEPT, MOST_KEPT_BYTES = 8, 10 * 2**30
@@ -74,26 +74,26 @@ _EXTENSIONS = (".so", ".pyd", ".dylib")
 
 
 class BuildFailed(UsageError):
-    """Raised where a revision cannot be built; the message says what the command said last."""
+    """Raised where a revision cannot be built; the message ends with the command's last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """Say how revisions are built. command: the shell's; folder: where it runs, as in the user's own tree."""
+    """Hold how revisions are built. command: for the shell. folder: its current folder, in the user's own tree."""
 
     command: str
     folder: Path
 
 
 def make_environment(folder: Path) -> None:
-    """Make a virtual environment on top of this one: it has all that this one has, and keeps what is installed there.
+    """Make a virtual environment on top of this one: it has this one's packages, and takes new ones.
 
-    pip itself is this environment's, run by the new one's interpreter: to install another takes seconds.
+    pip itself is this environment's, run by the new one's interpreter, since installing another pip takes seconds.
     """
     venv.EnvBuilder(symlinks=True).create(folder)
     places = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
     lines = [f"import site; site.addsitedir({place!r})" for place in places]
-    # Some look for installed libraries by site.getsitepackages(), as CUDA's own packages for NVRTC.
+    # Some packages look for libraries with site.getsitepackages(), as CUDA's own do for NVRTC.
     lines += [f"import site; site.PREFIXES.append({prefix!r})" for prefix in site.PREFIXES]
     libraries = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     (libraries / _PATH_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -104,9 +104,9 @@ def make_environment(folder: Path) -> None:
 
 
 def run_build(build: Build, revision: Revision, environment: Path, log: Path, seconds: float = BUILD_SECONDS) -> None:
-    """Build the revision in its tree. Raises BuildFailed where that fails, or changes more than tree and environment.
+    """Build the revision in its tree. Raises BuildFailed if that fails, or changes files outside tree and environment.
 
-    environment: made by `make_environment`; log: takes all that the command says.
+    environment: made by `make_environment`. log: the file for the command's output.
     """
     counterpart = revision.counterpart(build.folder)
     folder = counterpart if counterpart is not None and counterpart.is_dir() else Path(revision.tree)
@@ -142,7 +142,7 @@ def run_build(build: Build, revision: Revision, environment: Path, log: Path, se
 
 
 def _last_errors(log: Path) -> str:
-    """Return the last lines of the log that speak of an error, or its last one, and where all of it is."""
+    """Return the last lines of the log that contain "error", or else its last line, and the path of the log."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LARGEST_TAIL_BYTES))
         text = file.read().decode(errors="replace")
@@ -152,10 +152,10 @@ def _last_errors(log: Path) -> str:
 
 
 def _states_outside(top: str) -> dict[str, dict[Path, tuple[int, int]]]:
-    """Return when files that a build must leave alone were written, and their sizes, by where they lie.
+    """Return the modification times and sizes of files that a build must not change, by their place.
 
-    Those are the files of code below a tree, but of no environment inside, and what is installed here, by the entries
-    of its folders.
+    These are the files of code below a tree, without virtual environments in it, and the entries of this environment's
+    package folders.
     """
     in_tree: dict[Path, tuple[int, int]] = {}
     for folder, folders, names in os.walk(top):
@@ -178,17 +178,17 @@ def _states_outside(top: str) -> dict[str, dict[Path, tuple[int, int]]]:
 
 
 def main(command: str) -> int:
-    """Run a build command by the shell, in a process that ends with the one that asked for it; return its status."""
+    """Run a build command with the shell, in a process that ends with its parent; return the exit status."""
     return subprocess.call(command, shell=True)
 
 
 @contextmanager
-def check_out(root: Path, name: str, build: Build | None, tell: Callable[[str], None]) -> Iterator[Revision]:
-    """Check a revision out, and build it where a command says how, for this context. Raises UsageError, BuildFailed.
+def check_out(root: Path, name: str, build: Build | None, notify: Callable[[str], None]) -> Iterator[Revision]:
+    """Check a revision out for this context, and build it if there is a build. Raises UsageError, BuildFailed.
 
-    root, name: as of `CheckedOut`. tell: takes a line about what is being done.
+    root, name: as in `CheckedOut`. notify: takes a line about the current step.
     """
-    held = CheckedOut(root, name) if build is None else Built(root, name, build, tell)
+    held = CheckedOut(root, name) if build is None else Built(root, name, build, notify)
     try:
         yield held.revision
     finally:
@@ -196,10 +196,10 @@ def check_out(root: Path, name: str, build: Build | None, tell: Callable[[str], 
 
 
 class Built:
-    """Hold a revision that is built, until `remove`: others may use the same."""
+    """Hold a revision that is built, until `remove`; other processes may use the same build."""
 
-    def __init__(self, root: Path, name: str, build: Build, tell: Callable[[str], None]) -> None:
-        """Find what was built, or build it: one process does, while others wait. Raises UsageError, BuildFailed."""
+    def __init__(self, root: Path, name: str, build: Build, notify: Callable[[str], None]) -> None:
+        """Find the build, or make it while other processes wait. Raises UsageError, BuildFailed."""
         self._top = top_of(root, "--bandwidth-against")
         commit = commit_of(self._top, name, "--bandwidth-against")
         cache = cache_folder().resolve()
@@ -212,7 +212,7 @@ class Built:
             if (wrong := what_is_wrong(folder)) is not None:
                 raise UsageError(f"{folder}: {wrong}, expected a folder of this user's own: set XDG_CACHE_HOME")
         self._folder = cache / "builds" / _key(self._top, commit, build)
-        self._build, self._tell = build, tell
+        self._build, self._notify = build, notify
         python = str(self._folder / ENVIRONMENT / "bin" / "python")
         self.revision = Revision(name, commit, str(self._top), str(self._folder / TREE), python)
         self._lock: int | None = None
@@ -223,7 +223,7 @@ class Built:
             raise
 
     def remove(self) -> None:
-        """Give the build up, which is kept. Safe to repeat."""
+        """Release the build; its files are kept. Safe to repeat."""
         descriptor, self._lock = self._lock, None
         if descriptor is not None:
             os.close(descriptor)
@@ -238,7 +238,7 @@ class Built:
             if self._is_locked(fcntl.LOCK_EX):
                 if not self._is_built():
                     self._make()
-                # Not all at once: others may come in between, and use it as well.
+                # The next pass takes a shared lock: other processes may lock the build in between, and use it as well.
                 self.remove()
                 continue
             if time.monotonic() > deadline:
@@ -246,7 +246,7 @@ class Built:
             time.sleep(_POLL_SECONDS)  # flock has no time-out, and the build that holds it may hang
 
     def _is_locked(self, kind: int) -> bool:
-        """Lock the folder, which is made where it is missing; return whether that was possible."""
+        """Lock the folder, after making it if it is missing; return whether that was possible."""
         self.remove()
         if (wrong := what_is_wrong(self._folder)) is not None:
             raise UsageError(f"{self._folder}: {wrong}, expected a folder of this user's own for what is built")
@@ -255,11 +255,11 @@ class Built:
             fcntl.flock(self._lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        # None where another process has just removed the folder.
+        # No links where another process has just removed the folder.
         return os.fstat(self._lock).st_nlink > 0
 
     def _is_built(self) -> bool:
-        """Return whether the tree is there and holds of the commit's files what it held once it was built."""
+        """Return whether the tree is there, with the commit's files as they were right after the build."""
         tree = record_in(self._folder / BUILT, LARGEST_BUILT_BYTES).get("tree")
         try:
             return tree is not None and bool(tree == _state(Path(self.revision.tree), self.revision.commit))
@@ -270,7 +270,7 @@ class Built:
         folder, revision = self._folder, self.revision
         _clear(folder)
         remove_old_builds(folder.parent, but=folder)
-        self._tell(f"builds {revision}: {folder / LOG}")
+        self._notify(f"builds {revision}: {folder / LOG}")
         try:
             add_tree(self._top, folder, revision.commit)
             make_environment(folder / ENVIRONMENT)
@@ -285,12 +285,12 @@ class Built:
 
 
 def remove_old_builds(builds: Path, but: Path) -> None:
-    """Keep the builds that were used last, as many and as large as the limits allow; none that is in use goes."""
+    """Remove all but the last used builds, within the limits of number and size; keep those in use."""
     folders = [path for path in builds.iterdir() if path != but and path.is_dir() and not path.is_symlink()]
     kept, kept_bytes = 1, 0
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
         size = record_in(folder / BUILT, LARGEST_BUILT_BYTES).get("bytes")
-        # One that was never finished tells no size.
+        # A build that was never finished has no size in its record.
         kept, kept_bytes = kept + 1, kept_bytes + (size if isinstance(size, int) else 0)
         if kept <= MOST_KEPT and kept_bytes <= MOST_KEPT_BYTES:
             continue
@@ -302,7 +302,7 @@ def remove_old_builds(builds: Path, but: Path) -> None:
 
 
 def _clear(folder: Path, but: tuple[str, ...] = ()) -> None:
-    """Remove a build, with git's record of its tree; not its lock. The process has locked it for itself."""
+    """Remove a build and git's record of its tree, but not its lock, which this process holds exclusively."""
     (folder / BUILT).unlink(missing_ok=True)
     repository = repository_of_mark(folder)
     if repository is not None:
@@ -315,7 +315,7 @@ def _clear(folder: Path, but: tuple[str, ...] = ()) -> None:
 
 
 def _key(top: Path, commit: str, build: Build) -> str:
-    """Return a name for all that a build depends on: commit, command, interpreter, packages, variables."""
+    """Return a hash of everything that a build depends on: commit, command, interpreter, packages, variables."""
     packages = (one for one in metadata.distributions() if folder_of_editable(one) is None)
     installed = sorted(f"{one.name} {one.version}" for one in packages)
     variables = {name: os.environ[name] for name in _COMPILERS_READ if name in os.environ}
@@ -327,7 +327,7 @@ def _key(top: Path, commit: str, build: Build) -> str:
 
 
 def folder_of_editable(distribution: metadata.Distribution) -> str | None:
-    """Return the folder that a distribution is an editable install of; None for any other."""
+    """Return the source folder of an editable install; None for any other distribution."""
     try:
         origin = json.loads(distribution.read_text("direct_url.json") or "{}")
         return unquote(urlsplit(origin["url"]).path) if origin["dir_info"]["editable"] else None
@@ -336,14 +336,14 @@ def folder_of_editable(distribution: metadata.Distribution) -> str | None:
 
 
 def _state(tree: Path, commit: str) -> str:
-    """Return a hash of the commit that is checked out in a tree, and of the changes to its files."""
+    """Return a hash of a tree's current commit and of the changes to its files since `commit`."""
     changes = git(tree, "diff", "--no-ext-diff", "--no-textconv", "--binary", "--no-color", commit)
     head = git(tree, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     return hashlib.sha256(f"{head}{changes}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def check_extensions(revision: Revision) -> None:
-    """Raise UsageError where an extension that is loaded here is not at a revision that was not built."""
+    """Raise UsageError if a loaded extension is missing at a revision that was checked out without a build."""
     if revision.python is not None:
         return
     missing = []
@@ -365,7 +365,7 @@ def check_extensions(revision: Revision) -> None:
 
 @cache
 def _of_editable_installs(top: str) -> frozenset[str]:
-    """Return the extensions that installs of folders below a tree keep elsewhere, as scikit-build's and meson's do."""
+    """Return extensions that editable installs of a tree's folders keep elsewhere, as scikit-build's and meson's do."""
     found: set[str] = set()
     for one in metadata.distributions():
         folder = folder_of_editable(one)

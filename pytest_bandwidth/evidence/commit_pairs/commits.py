@@ -1,4 +1,4 @@
-"""Find the commit that holds the old code of a test: the one that a baseline's runs belong to."""
+"""Find the commit that holds the old code of a test: the commit that a baseline's runs belong to."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from pytest_bandwidth.evidence.processes.start_and_end import signals_as_interru
 from pytest_bandwidth.judging.evidence import Evidence
 
 LONGEST_REASON = 300
-# A baseline is data: nothing else of it reaches git's command line.
+# A baseline is untrusted data: only hashes of it reach git's command line.
 _HASH = re.compile(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", re.ASCII)
 
 
 class NoOldCode(BandwidthError):
-    """Raised where there is no old code to compare with; the message says why."""
+    """Raised where there is no old code for a comparison; the message holds the reason."""
 
 
 class BaselineCommits:
-    """Find the commit that an entry's figures belong to, and check it out once; what was checked out goes with `close`.
+    """Find the commit that an entry's figures belong to, and check it out once; `close` removes all checkouts.
 
-    It is the first of these that the clone has and that holds the test's file: the commit that the entry's runs
+    It is the first of these that is in the clone and holds the test's file: the commit that the entry's runs
     recorded; the last one that touched the entry's lines in the baseline; where this branch left the default branch.
     """
 
     def __init__(
         self, root: Path, baseline: Baseline | None = None, build: Build | None = None, *, anchors: bool = False
     ) -> None:
-        """Check nothing out yet. root: any folder, of a repository or of none. baseline: with its runs and lines.
+        """Check nothing out yet. root: any folder, in a repository or not. baseline: with its runs and lines.
 
-        build: how a commit is built. anchors: whether to take the commit of each entry's anchor alone.
+        build: how a commit is built. anchors: whether to use only the commit of each entry's anchor.
         """
         self._root, self._baseline, self._build, self._anchors = root, baseline, build, anchors
         self._stack = ExitStack()
@@ -58,7 +58,7 @@ class BaselineCommits:
         self._useless: dict[str, str] = {}
 
     def close(self) -> None:
-        """Remove what was checked out; safe to repeat."""
+        """Remove all checkouts; safe to repeat."""
         self._stack.close()
         self._revisions.clear()
 
@@ -70,7 +70,7 @@ class BaselineCommits:
         return self.commit_with(key, file)
 
     def commit_with(self, key: str, file: Path) -> str:
-        """Return the same, whatever was measured."""
+        """Return the same as `commit_of`, without its check of the measured code. Raises NoOldCode."""
         try:
             top = tree_of(self._root)
             path = file.resolve().relative_to(top)
@@ -94,7 +94,7 @@ class BaselineCommits:
         raise NoOldCode("; ".join(dict.fromkeys(whys)))
 
     def has_any(self) -> bool:
-        """Return whether the clone holds a commit that an entry's runs name."""
+        """Return whether the clone holds at least one commit of the entries' runs."""
         entries = self._baseline.entries.values() if self._baseline else ()
         try:
             top = tree_of(self._root)
@@ -113,7 +113,7 @@ class BaselineCommits:
         yield _existing(top, anchor.commit)
 
     def _recorded(self, top: Path, entry: Entry | None) -> Iterator[str]:
-        """Yield the commits of the entry's runs, the newest first, that have no changes of their own."""
+        """Yield the commits of the entry's runs without uncommitted changes, the newest first."""
         recorded = [(run.commit, run.dirty) for run in reversed(entry.runs)] if entry else []
         clean = list(dict.fromkeys(name for name, dirty in recorded if name is not None and not dirty))
         if not clean:
@@ -123,37 +123,37 @@ class BaselineCommits:
             yield _existing(top, name)
 
     def _blamed(self, top: Path, entry: Entry | None) -> Iterator[str]:
-        """Yield the last commit that touched the entry's lines: it brought the code that they belong to."""
+        """Yield the last commit that touched the entry's lines: it holds the code of the entry's figures."""
         baseline = self._baseline
         if entry is None or entry.line is None or baseline is None or baseline.path is None:
             return
         resolved = Path(baseline.path).resolve()
         if not resolved.is_relative_to(top):
             raise UsageError("the baseline lies outside of the repository")
-        if is_shallow(top):  # blame ends at the oldest commit here, whoever wrote the line
+        if is_shallow(top):  # blame attributes older lines to the oldest commit of a shallow clone
             return
         later = [one.line for one in baseline.entries.values() if one.line is not None and one.line > entry.line]
         last = min(later) - 1 if later else None
         yield last_commit_of_lines(top, resolved.relative_to(top), entry.line, last)
 
     def _left_default(self, top: Path, _: Entry | None) -> Iterator[str]:
-        """Yield the commit at which this branch left the default branch, unless that is what lies here."""
+        """Yield the commit where this branch left the default branch. Raises UsageError if the checkout equals it."""
         base = merge_base_with_default(top)
         if base == current_commit(top) and not changed_files(top):
             raise UsageError("this is the default branch itself")
         yield base
 
-    def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
+    def revision(self, commit: str, notify: Callable[[str], None]) -> Revision:
         """Return the commit, checked out and built. Raises UsageError, BuildFailed."""
         if commit not in self._revisions:
             if not self._revisions:
                 self._stack.enter_context(signals_as_interrupts())
-            self._revisions[commit] = self._stack.enter_context(check_out(self._root, commit, self._build, tell))
+            self._revisions[commit] = self._stack.enter_context(check_out(self._root, commit, self._build, notify))
         check_extensions(self._revisions[commit])
         return self._revisions[commit]
 
     def why_not(self, commit: str, error: BandwidthError) -> str:
-        """Return why a comparison failed; what no test can be run at is not tried again."""
+        """Return why a comparison failed; a commit at which no test can run is not tried again."""
         reason = _in_a_line(error)
         if isinstance(error, (ForeignImport, BuildFailed)):
             self._useless[commit] = reason
@@ -161,7 +161,7 @@ class BaselineCommits:
 
 
 def _in_a_line(error: Exception) -> str:
-    """Return what an error says, of a child's output only the line in which pytest says what failed."""
+    """Return an error's message in one line; of a child's output, only pytest's last line about the failure."""
     first, *others = str(error).splitlines() or [""]
     failed = [line.strip().removeprefix("E ").strip() for line in others if line.strip().startswith("E ")]
     return " ".join(f"{first} {failed[-1] if failed else ' '.join(others)}".split())[:LONGEST_REASON]

@@ -1,6 +1,6 @@
 """Compare a test with another revision: take pairs of new processes until the rule can decide.
 
-On a host both sample alternately; on a GPU, which is one process's at a time, they follow each other: AB BA AB ….
+On a host both sample alternately. On a GPU only one process measures at a time, so they run one by one: AB BA AB ….
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks, Pair, floor_of_both
 from pytest_bandwidth.outcomes.outcome import Outcome
 
-# Pairs are taken again where the machine changed within them: at most twice as many attempts as pairs are asked for.
+# Pairs are repeated where the machine changed during them: at most this many attempts for each requested pair.
 ATTEMPTS_FACTOR = 2
-# Two processes with a test's arrays, a third set that both share, and what makes caches cold, beside the test's own
-# process, which has the probe's arrays as well.
+# The memory in use, in sets of a test's arrays: two processes, a third set that both share, buffers that make caches
+# cold, and the test's own process, with the probe's arrays.
 MEMORY_FACTOR = 8
 # A context in which no other process measures on the device.
 DeviceHeld = Callable[[], AbstractContextManager[None]]
@@ -61,9 +61,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Say what pairs decide on: a measurement by its label, how it was taken, and what it is held to.
+    """Describe a measurement for pairs to decide on: its label, its setup and its tolerance.
 
-    judged_on: the figure that was asked for; None where pairs may choose.
+    judged_on: the requested figure; None where pairs may choose.
     """
 
     label: str | None
@@ -74,10 +74,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Hold what pairs showed of one measurement.
+    """Hold the results of the pairs for one measurement.
 
     entry: the other revision's processes as an entry of a baseline; None where it does not measure this.
-    mismatch: what forbids the comparison. compared: None where it is forbidden, or no pair was valid; then `why_not`.
+    mismatch: the decision if the comparison is not allowed. compared: None in that case, or if no pair was valid;
+    `why_not` then holds the reason.
     """
 
     entry: Entry | None
@@ -86,7 +87,7 @@ class Paired:
     why_not: str | None = None
 
     def decision(self, tolerance: float, looks: Looks, revision: str) -> Decision:
-        """Return the decision by these pairs alone."""
+        """Return the decision based only on these pairs."""
         if self.mismatch is not None:
             return self.mismatch
         decided = None if self.compared is None else decide_comparison(self.compared, tolerance, looks)
@@ -99,22 +100,22 @@ class Paired:
 
 @dataclass(slots=True)
 class PairsTaken:
-    """Hold the processes of one test so far, by pair.
+    """Hold the results of one test's processes so far, by pair.
 
-    tell: takes a line about what is being done. in_turn: whether the processes of a pair sample in turn.
+    notify: takes a line about the current step. in_turn: whether the processes of a pair sample alternately.
     """
 
     worktrees: Worktrees
-    tell: Callable[[str], None]
+    notify: Callable[[str], None]
     device_held: DeviceHeld
     in_turn: bool = False
     pairs: list[MeasuredPair] = field(default_factory=list)
 
     def take(self, precision: float) -> None:
-        """Take one more pair, in the other order than the one before. precision: as in `Conductor`."""
-        self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
+        """Take one more pair, in the reverse order of the previous one. precision: as in `Conductor`."""
+        self.notify(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         worktrees, number = self.worktrees, len(self.pairs)
-        with self.device_held():  # for both: nobody measures between the sides of a pair
+        with self.device_held():  # for both: no other process measures between the sides of a pair
             if self.in_turn:
                 try:
                     pair = self._measured(lambda: worktrees.in_turn(number, precision))
@@ -123,25 +124,25 @@ class PairsTaken:
                 except (FreshProcessFailed, FailsThere):
                     if self.pairs:
                         raise
-                    # The test may assert on figures that need a probe, or more rounds than such a pair has.
-                    self.tell("the test fails where two processes sample in turn: they follow each other")
+                    # The test may assert on figures that need a probe, or more rounds than such a pair takes.
+                    self.notify("the test fails where two processes sample in turn: they follow each other")
                     self.in_turn = False
             sides = (worktrees.head, worktrees.base) if number % 2 == 0 else (worktrees.base, worktrees.head)
             one, other = (by_label(self._measured(side) or []) for side in sides)
             self.pairs.append(MeasuredPair(one, other) if number % 2 == 0 else MeasuredPair(other, one))
 
     def _measured(self, measure: Callable[[], T]) -> T | None:
-        """Return what processes measured; None where a revision measures nothing in them, and did in a pair before."""
+        """Return a measuring function's result; None if a revision measured nothing now, but did in an earlier pair."""
         try:
             return measure()
         except NothingThere as reason:
             if not self.pairs:
                 raise
-            self.tell(f"no pair, taken again: {reason}")
+            self.notify(f"no pair, taken again: {reason}")
             return None
 
     def of(self, label: str | None) -> list[Pair]:
-        """Return the pairs in which both processes measured something valid."""
+        """Return the pairs in which both processes have a valid measurement of that label."""
         found = ((pair.head.get(label), pair.base.get(label), pair) for pair in self.pairs)
         return [
             Pair(here, there, pair.drops.get(label), label in pair.alike and label in pair.drops, *_floor(head, base))
@@ -151,7 +152,7 @@ class PairsTaken:
         ]
 
     def is_same_code(self, label: str | None) -> bool:
-        """Return whether both trees surely run the same code."""
+        """Return whether both trees certainly run the same code."""
         both = ((pair.head.get(label), pair.base.get(label)) for pair in self.pairs)
         return any(head and base and are_same_code(head, base, counted=False) for head, base in both)
 
@@ -164,8 +165,8 @@ class PairsTaken:
 class CommitPairs:
     """Compare the measurements of one test with old code in pairs of new processes.
 
-    old_code: where it is found; or the revision that the user asked for. worktrees_at: both trees of the test, for a
-    revision and the share of the time budget that is for rounds.
+    old_code: finds the commit with the old code; or the revision that the user asked for. worktrees_at: returns both
+    trees of the test, for a revision and for the share of the time budget that rounds take.
     """
 
     old_code: BaselineCommits | Revision
@@ -174,10 +175,10 @@ class CommitPairs:
     limits: Limits
 
     def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
-        """Take pairs for all measurements of a commit together until each is decided."""
+        """Take pairs for all measurements of a commit together, until each is decided."""
         del rule  # pairs alone decide
         old_code = self.old_code
-        if isinstance(old_code, Revision):  # a comparison that was asked for and does not take place is no pass
+        if isinstance(old_code, Revision):  # errors pass through: a requested comparison that fails must not be a pass
             try:
                 return self._compared(old_code, asking)
             except NothingThere as why:
@@ -222,7 +223,7 @@ class CommitPairs:
                     one, f"{revision} already holds the current code, not the code of the baseline's runs"
                 )
                 continue
-            if one.revision is not None:  # there is no baseline: the revision's processes are the entry
+            if one.revision is not None:  # there is no baseline: the revision's processes replace its entry
                 one = replace(one, entry=paired.entry or one.entry)
             elif paired.mismatch is not None:
                 why_not = f"{revision} has another {paired.mismatch.facts['name']}"
@@ -251,22 +252,22 @@ def _without(evidence: Evidence, why: str | None) -> Evidence:
 def against_evidence(
     measurements: Mapping[str, Measurement], limits: Limits, revision: Revision, rows: Rows
 ) -> dict[str, Evidence]:
-    """Return what one run knows of timed measurements and of a revision's code, by key.
+    """Return evidence from timed measurements and from the code that a revision reported, by key.
 
-    rows: what the revision said of its code, by label: what is the same needs no process.
+    rows: the revision's report of its code, by label. Code that is the same needs no further process.
     """
     known = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items() if m.label in rows}
-    # Nothing was timed for them there.
+    # The revision's process only reported code, and timed nothing.
     entries = {key: replace(entry, method=None) for key, entry in known.items()}
     found = first_evidence(measurements, Baseline(None, entries), limits)
     return {key: replace(one, baseline=None, revision=str(revision)) for key, one in found.items()}
 
 
 def can_take_turns(measurements: Collection[Measurement], revision: Revision) -> bool:
-    """Return whether two processes may sample the measurements in turn, each with its arrays.
+    """Return whether two processes may sample the measurements alternately, each with its own arrays.
 
-    On a GPU each would keep memory of it; a plugin of the other revision need not know how to take turns. Callables
-    that are compared in the same rounds would take turns by the first of them alone.
+    On a GPU each process would keep device memory. A plugin of the other revision may not support alternation. Of
+    callables that are compared in the same rounds, only the first would alternate.
     """
     if revision.holds_plugin or not all(one.device.on_host for one in measurements):
         return False
@@ -284,7 +285,7 @@ def decide_counted(
     rows: Rows,
     device_held: DeviceHeld,
 ) -> dict[str, Judged]:
-    """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
+    """Decide counts by comparison with a revision's, by key. One process is enough: counts are reproducible."""
     revision, tolerance = worktrees.revision, limits.marker.tolerance or 0.0
     if all(runs_same_code(m, rows.get(m.label)) for m in measurements.values()):
         unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(revision)})
@@ -293,7 +294,7 @@ def decide_counted(
             key: Judged(m, entries[key], held_to_resources(unchanged, m, limits.marker))
             for key, m in measurements.items()
         }
-    # A later launch of a test may count what an earlier one, of other code, left behind: all are counted.
+    # Counts of one launch may depend on an earlier launch whose code changed, so all launches are counted.
     try:
         with device_held():
             base = by_label(worktrees.base())
@@ -309,12 +310,12 @@ def decide_counted(
 
 
 def not_there(revision: object, *why_not: str) -> Decision:
-    """Return that a revision has nothing to compare with."""
+    """Return the decision for a revision without a measurement to compare with."""
     return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(revision)}, why_not=why_not)
 
 
 def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Looks) -> dict[str, Paired]:
-    """Compare by key in pairs for all measurements together; those that are not decided go on to the next look.
+    """Compare all measurements together in pairs, by key; undecided ones go on to the next look.
 
     Raises NothingThere where a revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
     """
@@ -322,7 +323,7 @@ def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Loo
     undecided = list(subjects)
 
     def lacks(key: str, wanted: int) -> bool:
-        """Return whether more pairs are needed; what the other revision does not measure needs none."""
+        """Return whether the measurement needs more pairs; one that the other revision lacks does not."""
         label = subjects[key].label
         is_there = not taken.pairs or bool(taken.base(label))
         return is_there and sum(pair.even for pair in taken.of(label)) < wanted
@@ -332,7 +333,7 @@ def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Loo
             taken.take(precision_for(min(subjects[key].tolerance for key in undecided)))
         left = []
         for key in undecided:
-            # Where no pair counts so far, something steady disturbs them: the next ones would not count either.
+            # If no pair is valid so far, the disturbance is permanent: later pairs would not be valid either.
             ended = wanted == looks.most or not any(pair.even for pair in taken.of(subjects[key].label))
             found[key] = _paired(key, subjects[key], taken, ended=ended)
             compared = found[key].compared
@@ -360,7 +361,7 @@ def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Pa
 
 
 def entry_of(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
-    """Make the other revision's processes a baseline's entry, for messages and reports."""
+    """Convert the other revision's results to a baseline entry, for messages and reports."""
     runs = tuple(
         Run(row.gbps, row.probe_gbps, row.relative, len(row.samples), commit=revision.commit)
         for row in rows
@@ -374,7 +375,7 @@ def _figures(row: Outcome) -> Metrics | None:
 
 
 def _floor(head: Outcome, base: Outcome) -> tuple[float, tuple[float, float]]:
-    """Return what no work takes of both processes' seconds, and those: one floor for both, so its error cancels."""
+    """Return the time of an empty call, and both processes' seconds. The floor is common, so its error cancels."""
     seconds = (head.seconds or math.inf, base.seconds or math.inf)
     floors = [row.detail.get(FLOOR_SECONDS) or 0.0 for row in (head, base)]
     return floor_of_both(min(floors), seconds), seconds

@@ -1,6 +1,6 @@
 """Run tests in a fresh process on the code of one of two trees, and check that its code came from there.
 
-Before that, ask the other revision what code its tests run: of a whole file in one process, which times nothing.
+Before that, one process of the other revision reports the code of all tests of a file, without timing them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _OWN_OPTION = "--bandwidth-against"
 _FILES_SHOWN = 3
 ADDRESS_BITS = 63
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
-# After a kernel, threads of OpenMP spin: libgomp's for 12 to 100 ms, LLVM's for 200. The other process waits for them
-# to sleep: with this, half as long a round. They still spin for 0.1 to 1 ms, which joins the loops of one kernel.
+# After a kernel, OpenMP threads spin: libgomp's for 12 to 100 ms, LLVM's for 200. The other process waits until they
+# sleep. These settings halve the time of a round. Threads still spin for 0.1 to 1 ms, so that they stay awake between
+# the loops of one kernel.
 SHORT_SPINS = {"GOMP_SPINCOUNT": "3000", "KMP_BLOCKTIME": "1"}
 
 
@@ -57,23 +58,23 @@ Rows = Mapping[str | None, Outcome]
 
 
 class NothingThere(BandwidthError):
-    """Raised where the other revision has no measurement to compare with; the message says why."""
+    """Raised where the other revision has no measurement for a comparison; the message holds the reason."""
 
 
 class FailsThere(NothingThere):
-    """Raised where the test fails at the other revision; the message says how."""
+    """Raised where the test fails at the other revision; the message holds pytest's reason."""
 
 
 class ForeignImport(BandwidthError):
-    """Raised where a process ran code that is not its tree's, or could not show that it did."""
+    """Raised where a process ran code of another tree, or where the origin of its code is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worktrees:
-    """Hold both trees of one test. target: the test's file; nodeid: the test as this run names it.
+    """Hold both trees of one test. target: the test's file. nodeid: the test's node id in this run.
 
-    rounds_share: as in `Task`. candidate: what is measured in place of the tree that pytest was started in.
-    findable: files of top-level modules by name, as the environment has them; None: those that this process has loaded.
+    rounds_share: as in `Task`. candidate: the revision to measure instead of the tree that pytest was started in.
+    findable: files of the environment's top-level modules, by name; None: those of this process's loaded modules.
     """
 
     invocation: Invocation
@@ -87,9 +88,9 @@ class Worktrees:
     findable: Mapping[str, str] | None = None
 
     def head(self) -> list[dict[str, Any]]:
-        """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport.
+        """Measure the tree that pytest was started in, uncommitted changes included; or the candidate's, if any.
 
-        A candidate's is measured as by `base`.
+        Raises FreshProcessFailed, ForeignImport; for a candidate, as `base` does.
         """
         return self._of_head(self._measuring).measured()
 
@@ -98,19 +99,19 @@ class Worktrees:
         return self._of_base(self._measuring).measured()
 
     def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
-        """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
+        """Return rows with the code that the given tests run at the other revision. Raises as `base` does."""
         return self._of_base(TellCode(self.device, nodeids=tuple(nodeids))).measured()
 
     def in_turn(self, number: int, precision: float) -> MeasuredPair:
         """Measure new and old code alternately, round by round, in two processes. Raises as `head` and `base` do.
 
-        number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so
-        that what comes of it is no drop; so do the processor, and the addresses that both have. precision: as in
+        number: how many pairs came before. The process that starts and samples first changes from pair to pair, so that
+        an effect of the order is not a drop. The processor and the common addresses change too. precision: as in
         `Conductor`.
         """
         head_is_first, addresses = number % 2 == 0, addresses_of_pair()
-        # Where the first pairs do not tell, rounds scatter: a GEMM of 90 ms had six of them in a pair, beside whose
-        # start that is little time. What is precise ends before.
+        # If the first pairs do not decide, rounds scatter, and more of them cost little compared with the processes'
+        # start: a GEMM of 90 ms had six in a pair. A precise measurement ends earlier.
         share = self.rounds_share if number < SHORT_PAIRS else min(1.0, 2 * self.rounds_share)
         with ExitStack() as stack:
             memory = stack.enter_context(shared_memory())
@@ -118,17 +119,17 @@ class Worktrees:
             sides = []
             for side in (self._of_head(request), self._of_base(request)):
                 environment = dict(side.environment)
-                # Sets and dicts are laid out alike as well, unless the user says how.
+                # The hash seed is common too, so that sets have the same order, unless the user has set it.
                 if addresses and not environment.get(HASH_SEED_VARIABLE, "").isdigit():
                     environment[HASH_SEED_VARIABLE] = str(sum(addresses.values()) % 2**32)
-                if not environment.keys() & {*SHORT_SPINS, "OMP_WAIT_POLICY"}:  # the user's choice goes before
+                if not environment.keys() & {*SHORT_SPINS, "OMP_WAIT_POLICY"}:  # the user's choice has priority
                     environment |= SHORT_SPINS
                 sides.append(replace(side, plan={**side.plan, **addresses}, environment=environment))
             running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
             children = running[0].child, running[1].child
             taken = take_turns(children, processor_of(number), 2 * self.timeout_seconds, memory, precision)
             first, second = (one.rows(result) for one, result in zip(running, taken.ended, strict=True))
-            # Whether both had the addresses that they were to have.
+            # Alike only if both processes had the requested addresses.
             alike = taken.shared if all(one.loaded()["laid_out"] for one in running) else ()
         found = drops(taken.rounds)
         if head_is_first:
@@ -140,7 +141,7 @@ class Worktrees:
         return ChildRequest(self.device, nodeids=(self.nodeid,), rounds_share=self.rounds_share)
 
     def _of_head(self, request: ChildRequest) -> Process:
-        """Return the process for the new code: the candidate's tree, or without one the tree that pytest started in."""
+        """Return the process for the new code: of the candidate's tree, or else of the tree where pytest started."""
         if self.candidate is not None:
             return self._at(self.candidate, (self.revision,), request)
         plan = _plan((self.revision.tree,), self.revision.top, {}, as_module=self.invocation.as_module)
@@ -148,11 +149,11 @@ class Worktrees:
         return Process(plan, self.invocation, request, environment, self.timeout_seconds, self.revision, False)
 
     def _of_base(self, request: ChildRequest) -> Process:
-        """Return the process that measures the other revision's tree. Raises NothingThere, ForeignImport."""
+        """Return the process for the other revision's tree. Raises NothingThere, ForeignImport."""
         return self._at(self.revision, () if self.candidate is None else (self.candidate,), request)
 
     def _at(self, revision: Revision, others: Sequence[Revision], request: ChildRequest) -> Process:
-        """Return a process for a revision's tree. It imports nothing from `others` or the user's tree."""
+        """Return a process for a revision's tree, which must import nothing from `others` or the user's tree."""
         target = revision.counterpart(self.target)
         if target is None:
             raise ForeignImport(
@@ -178,10 +179,10 @@ class Worktrees:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """Hold what the two processes of a pair measured, by label.
+    """Hold the outcomes of the two processes of a pair, by label.
 
-    drops: where they sampled alternately, ln(the head's seconds ÷ the base's). alike: the labels of which both had the
-    same addresses, and all arrays in the same memory.
+    drops: ln(the head's seconds ÷ the base's), if they sampled alternately. alike: the labels for which both processes
+    had the same addresses, and all arrays in the same memory.
     """
 
     head: Rows
@@ -191,13 +192,13 @@ class MeasuredPair:
 
 
 def by_label(rows: Iterable[Mapping[str, Any]]) -> Rows:
-    """Return outcomes by label, of plain rows of one test."""
+    """Return outcomes by label, from plain rows of one test."""
     return {outcome.label: outcome for outcome in map(from_plain, rows)}
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Hold how a process of one of two trees is started. at_base: whether the tree is the other revision's."""
+    """Hold how to start a process of one of two trees. at_base: whether the tree is the other revision's."""
 
     plan: Mapping[str, Any]
     invocation: Invocation
@@ -208,13 +209,13 @@ class Process:
     at_base: bool
 
     def measured(self) -> list[dict[str, Any]]:
-        """Run it. Raises FreshProcessFailed, ForeignImport, and NothingThere at the other revision."""
+        """Run the process; return its rows. Raises FreshProcessFailed, ForeignImport, and NothingThere at the base."""
         with self.started() as running:
             return running.rows(running.child.finish(self.timeout_seconds))
 
     @contextmanager
     def started(self) -> Iterator[_StartedProcess]:
-        """Start it; whatever ends this context, no child is left."""
+        """Start the process; this context always ends it."""
         with temporary_folder() as own:
             plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
             plan_file.write_text(json.dumps({**self.plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
@@ -232,7 +233,7 @@ class _StartedProcess:
     loaded_file: Path
 
     def rows(self, result: ChildResult) -> list[dict[str, Any]]:
-        """Return what the process measured, once it ended. Raises as `Process.measured` does."""
+        """Return the rows of a process that has ended. Raises as `Process.measured` does."""
         if result.code is not None and self.loaded_file.exists():
             check_loaded_files(self.loaded(), self.process.plan, self.process.revision)
         elif result.rows:
@@ -247,25 +248,25 @@ class _StartedProcess:
         if result.code == _PASSED:
             raise NothingThere(f"the test skips or measures nothing at {revision}")
         if result.code == _TEST_FAILED:
-            # The line that pytest's short summary, or else the output, ends with about the failure.
+            # The last line of the output about the failure: of pytest's short summary, if it has one.
             lines = [line for line in result.tail if line.startswith(("E ", "FAILED", "ERROR"))]
             last = (lines or list(result.tail) or ["no output"])[-1][:300]
             raise FailsThere(f"the test fails at {revision}: {last}")
         raise FreshProcessFailed(f"a fresh process at {revision} {result}")
 
     def loaded(self) -> dict[str, Any]:
-        """Return what a process that has ended says of what it loaded."""
+        """Return the record that an ended process wrote about its modules and files."""
         loaded: dict[str, Any] = json.loads(self.loaded_file.read_text(encoding="utf-8"))
         return loaded
 
 
 def addresses_of_pair() -> dict[str, int]:
-    """Draw the number by which both processes of a pair are laid out, as their plans have it."""
+    """Draw the number that fixes the addresses of both processes of a pair, as an item of their plans."""
     return {"addresses": secrets.randbits(ADDRESS_BITS)}
 
 
 def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
-    """Raise ForeignImport where a process used code of the other tree, or an installed copy in place of its own."""
+    """Raise ForeignImport if a process used code of the other tree, or an installed copy instead of its own."""
     modules: dict[str, str] = loaded["modules"]
     used = {file for file in (*modules.values(), *loaded["files"]) if Path(file).suffix in CODE_SUFFIXES}
     for other in plan["others"]:
@@ -282,7 +283,7 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
     for name, file in modules.items():
         if run_in_worktree.inside(file, tree) or name.partition(".")[0] in sys.stdlib_module_names:
             continue
-        # It came from elsewhere: is there one of that name in the tree?
+        # The module came from elsewhere; the tree may have one of that name.
         relative = name.replace(".", os.sep)
         places = (os.path.join(root, relative + end) for root in roots for end in (".py", f"{os.sep}__init__.py"))
         if any(os.path.isfile(place) for place in places):
@@ -295,10 +296,10 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
 
 
 def modules_findable(names: Iterable[str]) -> dict[str, str]:
-    """Return the files of those of the named top-level modules that this environment finds; imports none."""
+    """Return the files of the named top-level modules, as far as this environment has them, without importing them."""
     found = {}
     for name in names:
-        with suppress(ImportError, ValueError, AttributeError):  # what finders raise for what is no module
+        with suppress(ImportError, ValueError, AttributeError):  # raised by finders for names that are no module
             spec = find_spec(name)
             if spec is not None and spec.origin is not None:
                 found[name] = spec.origin
@@ -306,10 +307,10 @@ def modules_findable(names: Iterable[str]) -> dict[str, str]:
 
 
 def names_of_finders(revision: Revision, modules: Mapping[str, str]) -> dict[str, str]:
-    """Find the top-level ones of modules that come from the repository though no entry of sys.path leads there.
+    """Find top-level modules that come from the repository although it is not on sys.path.
 
-    Editable installs with a finder of their own do that. modules: files by name. Name → the folder that holds the
-    module at the revision.
+    Editable installs with their own finder cause this. modules: files by name. Returns, by name, the folder that holds
+    the module at the revision.
     """
     found, environment = {}, environment_in(revision.top)
     searched = {os.path.realpath(entry or os.getcwd()) for entry in sys.path}
@@ -324,7 +325,7 @@ def names_of_finders(revision: Revision, modules: Mapping[str, str]) -> dict[str
 
 
 def environment_in(top: str) -> list[str]:
-    """Find the folders inside a tree that belong to the Python environment, not to the repository."""
+    """Return the folders inside a tree that belong to the Python environment, not to the repository."""
     prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     if os.path.realpath(top) in prefixes:  # the environment is the checkout itself
         prefixes = set()
@@ -347,7 +348,7 @@ def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
 
 
 def without_own_option(args: Sequence[str]) -> list[str]:
-    """Leave out the option of the process that compares: the processes that it starts compare nothing."""
+    """Return the arguments without --bandwidth-against, because child processes compare nothing."""
     kept: list[str] = []
     is_value = False
     for arg in args:
@@ -372,7 +373,7 @@ def _plan(others: Sequence[str], tree: str, names: Mapping[str, str], *, as_modu
 
 
 def belongs(file: str, tree: str, environment: Iterable[str]) -> bool:
-    """Return whether a file is the tree's, and not of the Python environment inside it."""
+    """Return whether a file is in the tree, and not in a Python environment inside it."""
     return run_in_worktree.inside(file, tree) and not any(
         run_in_worktree.inside(file, folder) for folder in environment
     )
@@ -383,10 +384,9 @@ NO_ROWS: Rows = MappingProxyType({})
 
 @dataclass(slots=True)
 class RevisionCode:
-    """Keep what the other revision said, by file, asked once for each; and the code that it handed over.
+    """Cache the other revision's reports about its tests' code, one for each file, and the code itself.
 
-    PTX and lists of files are kept by their hash, machine code by the hashes of the kernel's PTX and of its own machine
-    code.
+    PTX and lists of files are kept by their hash, machine code by the hashes of the kernel's PTX and machine code.
     """
 
     _files: dict[Path, Mapping[str, Rows]] = field(default_factory=dict)
@@ -399,33 +399,33 @@ class RevisionCode:
         worktrees: Worktrees,
         tests: Collection[str],
         device_held: Callable[[], AbstractContextManager[None]],
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> Rows:
-        """Return what it said of the test; tests: node ids of all of the file's tests that this run measures.
+        """Return the revision's rows about the test. tests: node ids of the file's tests that this run measures.
 
-        Nothing where the process could not say: the pairs, or the counting, find out why.
+        No rows if the process failed: the pairs, or the counting, find the reason.
         """
         file = worktrees.target
         if file not in self._files:
-            tell(f"what code {file.name} runs at {worktrees.revision}")
+            notify(f"what code {file.name} runs at {worktrees.revision}")
             try:
                 with device_held():
                     rows = worktrees.codes_at_base(tests)
-                said: dict[str, dict[str | None, Outcome]] = {}
+                reported: dict[str, dict[str | None, Outcome]] = {}
                 for row in map(from_plain, rows):
-                    said.setdefault(_test_of(row.nodeid), {})[row.label] = row
-                self._files[file] = said
+                    reported.setdefault(_test_of(row.nodeid), {})[row.label] = row
+                self._files[file] = reported
                 self._keep(rows)
             except BandwidthError:
                 self._files[file] = {}
         return self.known(worktrees)
 
     def known(self, worktrees: Worktrees) -> Rows:
-        """Return what it has said of the test."""
+        """Return the revision's rows about the test, as far as they are cached."""
         return self._files.get(worktrees.target, {}).get(_test_of(worktrees.nodeid), NO_ROWS)
 
     def _keep(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the code that rows hand over, unless it is too large."""
+        """Keep the code that rows contain, unless it is too large."""
         texts = {name: {text for row in rows if isinstance(text := row.get(name), str)} for name in ("ptx", "files")}
         self._ptx |= {ptx_digest(text): text for text in texts["ptx"] if len(text.encode()) <= LARGEST_BYTES}
         self._lists |= {digest(text): text for text in texts["files"] if len(text.encode()) <= LARGEST_LIST_BYTES}
@@ -435,14 +435,14 @@ class RevisionCode:
                 self._cubins[code.get("ptx"), code.get("sass")] = cubin
 
     def files(self, name: str) -> str:
-        """Return the list of files of that hash. Raises BandwidthError where the revision did not hand it over."""
+        """Return the list of files of that hash. Raises BandwidthError if the revision's rows did not contain it."""
         found = self._lists.get(name)
         if found is None:
             raise BandwidthError(f"found no list {name} in what the revision told, expected one of its files")
         return found
 
     def ptx(self, name: str) -> str:
-        """Return the kernel's PTX of that hash. Raises BandwidthError where the revision did not hand it over."""
+        """Return the kernel's PTX of that hash. Raises BandwidthError if the revision's rows did not contain it."""
         found = self._ptx.get(name)
         if found is None:
             raise BandwidthError(
@@ -452,19 +452,19 @@ class RevisionCode:
         return found
 
     def cubin(self, code: Mapping[str, str]) -> bytes | None:
-        """Return the machine code of what an entry's `code` identifies; None where the revision handed none over."""
+        """Return the machine code for an entry's `code`; None if the revision's rows did not contain it."""
         return self._cubins.get((code.get("ptx"), code.get("sass")))
 
 
 def _test_of(nodeid: str) -> str:
-    """Return what follows the file, which the two trees may name from other folders."""
+    """Return a node id without its file, whose path may start at different folders in the two trees."""
     return nodeid.partition("::")[2]
 
 
 def runs_same_code(measurement: Measurement, row: Outcome | None) -> bool:
-    """Return whether the other revision surely runs the same code in the same launch, for the same declared bytes.
+    """Return whether the other revision certainly runs the same code and launch, for the same declared bytes.
 
-    Where it is counted, on the same data, too: then its counts are the same.
+    On a counting device the input data must be the same too: then the counts are the same.
     """
     declared = measurement.traffic.bytes_read, measurement.traffic.bytes_written
     counted = measurement.device.counts_only
@@ -472,7 +472,7 @@ def runs_same_code(measurement: Measurement, row: Outcome | None) -> bool:
 
 
 def are_same_code(one: Outcome, other: Outcome, *, counted: bool) -> bool:
-    """Return the same of what two revisions told. counted: whether the device counts."""
+    """Return whether two revisions certainly run the same code. counted: whether the device counts."""
     declared = one.bytes_read, one.bytes_written
     return _is_same(identity_of_plain(one.code_identity), declared, one.detail, other, counted=counted)
 
@@ -481,7 +481,7 @@ def _is_same(
     code: CodeIdentity, declared: tuple[int, int], detail: Mapping[str, Any], row: Outcome, *, counted: bool
 ) -> bool:
     then = identity_of_plain(row.code_identity)
-    # Of the same PTX the compiler may make other machine code, with other resources, which are counted, too.
+    # A compiler may make other machine code from the same PTX. Its resources differ, and they are counted too.
     if not code.is_same(then, by="ptx" if counted else "sass") or code.sass != then.sass:
         return False
     if declared != (row.bytes_read, row.bytes_written):

@@ -1,13 +1,13 @@
 """Run pytest on the code of one of two trees and record what it loads: `python run_in_worktree.py PLAN ARGS…`.
 
-A script on the standard library alone: the package that it lies in may itself be what the two trees differ in.
+The script uses only the standard library, because the two trees may differ in this package itself.
 
 PLAN is a JSON file: `others` (the trees that nothing may come from), `tree` (the one to use instead), `environment`
 (folders inside `others` that are no part of them, such as a virtual environment), `names` (modules that a finder of the
 environment would take from `others`: name → folder), `current_folder_first` (as `python -m` does), `loaded_files` (the
-file to write), `addresses` (a number: processes of one number have the same, where the system lets them). What was
-loaded from `others` is found out twice, by what Python was asked to open and by what is mapped in the end; beside that
-stands whether the process had those addresses.
+file to write), `addresses` (a number: processes with the same number get the same addresses, if the system allows it).
+The written file lists files from `others` that Python opened, and those that are mapped at the end. It also records
+whether the process had the requested addresses.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from typing import Any
 # <sys/personality.h>
 _ADDR_NO_RANDOMIZE, _ASK = 0x0040000, 0xFFFFFFFF
 _PADDING_VARIABLE, _ONE_MORE_VARIABLE = "PYTEST_BANDWIDTH_PADDING", "PYTEST_BANDWIDTH_PADDING_BY_ONE"
-# Environment and arguments, which lie above the stack, take a multiple of this, and a part of a page more.
+# Environment and arguments lie above the stack. Padding rounds their size up to a multiple of this, plus a part of it.
 _STACK_STEP_BYTES, _STACK_PARTS = 1 << 16, 256
-_BYTES_A_TEXT = 1 + 8  # its end, and where it is
+_BYTES_A_TEXT = 1 + 8  # its final null byte, and the pointer to it
 _HEAP_PARTS = 4096
 _MOST_PAGES, _PIECE_BYTES = 1 << 16, 1 << 20
 
@@ -36,7 +36,7 @@ _shifts: list[mmap.mmap] = []
 
 
 def _record(event: str, args: tuple[Any, ...]) -> None:
-    """Note, as an audit hook, every file that Python opens for reading, and every library that it loads."""
+    """Record, as an audit hook, every file that Python opens for reading and every library that it loads."""
     if event == "open":
         path, flags = args[0], args[2]
         if isinstance(path, (str, bytes)) and not (isinstance(flags, int) and flags & os.O_WRONLY):
@@ -46,7 +46,7 @@ def _record(event: str, args: tuple[Any, ...]) -> None:
 
 
 class _FromTree:
-    """Find the named top-level modules in the tree, before any other finder is asked."""
+    """Find the named top-level modules in the tree, before any other finder."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
@@ -58,15 +58,15 @@ class _FromTree:
 
 
 def lay_out(number: int, mark: str, system: Any = None) -> bool:
-    """Start this process again at addresses that are no accident: those of any other with this number.
+    """Start this process again at fixed addresses: the same for all processes with this number.
 
-    Return whether it was started so.
+    Return whether this is the restarted process.
 
-    A system lays code, stack and data out anew for each process, and the same code is up to 18 % slower in some
-    (docs/measurements.md, "Addresses and memory"): with other conflicts between what it runs and what it touches. Where
-    the system refuses, as containers' seccomp profiles have it do, addresses stay what they are.
+    The system randomizes the addresses of code, stack and data for each process. The same code is up to 18 % slower at
+    some addresses, because of conflicts between code and data (docs/measurements.md, "Addresses and memory"). Where the
+    system refuses, for example by a container's seccomp profile, addresses stay random.
 
-    mark: the file that tells the process which is started again that it is.
+    mark: a file that exists in the restarted process; it holds the personality from before.
     """
     system, draw = ctypes.CDLL(None) if system is None else system, random.Random(number)
     pages, part, block = (draw.randrange(most) for most in (_MOST_PAGES, _STACK_PARTS, _HEAP_PARTS))
@@ -74,8 +74,8 @@ def lay_out(number: int, mark: str, system: Any = None) -> bool:
         for name in (_PADDING_VARIABLE, _ONE_MORE_VARIABLE):
             os.environ.pop(name, None)
         with open(mark, encoding="ascii") as file:
-            system.personality(ctypes.c_ulong(int(file.read())))  # what this process starts is laid out as ever
-        system.malloc(ctypes.c_size_t(16 * (1 + block)))  # kept: all that the heap gives from here on lies behind
+            system.personality(ctypes.c_ulong(int(file.read())))  # children of this process get random addresses
+        system.malloc(ctypes.c_size_t(16 * (1 + block)))  # never freed: it shifts all later blocks of the heap
         _shift((1 + pages) * mmap.PAGESIZE)
         return True
     kind = system.personality(ctypes.c_ulong(_ASK))
@@ -85,26 +85,26 @@ def lay_out(number: int, mark: str, system: Any = None) -> bool:
         file.write(str(kind))
     environment = {**os.environ, _PADDING_VARIABLE: ""}
     if (len(sys.orig_argv) + len(environment)) % 2:
-        environment[_ONE_MORE_VARIABLE] = ""  # texts and what points to them are rounded up to 16 bytes each
+        environment[_ONE_MORE_VARIABLE] = ""  # the texts, and the pointers to them, are each rounded up to 16 bytes
     texts = [*sys.orig_argv, *(f"{name}={value}" for name, value in environment.items())]
     size = sum(len(os.fsencode(text)) + _BYTES_A_TEXT for text in texts)
     environment[_PADDING_VARIABLE] = "-" * (-size % _STACK_STEP_BYTES + 16 * part)
     try:
         os.execve(sys.executable, sys.orig_argv, environment)
-    except OSError:  # an environment that is as large as the system takes
+    except OSError:  # the environment is larger than the system allows
         system.personality(ctypes.c_ulong(kind))
     return False
 
 
 def _shift(size: int) -> None:
-    """Have all that is loaded from here on lie so much below, unless addresses are scarce."""
+    """Shift everything that is mapped from here on down by `size` bytes, unless address space is limited."""
     import resource
 
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY or sys.maxsize < 1 << 32:
         return
     with contextlib.suppress(OSError):
         while size > 0:
-            # Linux 6.7 to 6.11 lets no larger piece begin but at a huge page.
+            # Linux 6.7 to 6.11 aligns larger mappings to huge pages.
             piece = min(size, _PIECE_BYTES)
             _shifts.append(mmap.mmap(-1, piece, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ))
             size -= piece
@@ -115,7 +115,7 @@ def inside(path: str, folder: str) -> bool:
 
 
 def moved(path: str, plan: dict[str, Any]) -> str:
-    """Return the path's counterpart in the tree where it lies in one of the others; the path itself elsewhere."""
+    """Return the path's counterpart in the tree, if it lies in one of the others; else the path itself."""
     real = os.path.realpath(path)
     other = next((other for other in plan["others"] if inside(real, other)), None)
     if other is None or any(inside(real, folder) for folder in plan["environment"]):
@@ -127,7 +127,7 @@ _real_folder = functools.cache(os.path.realpath)
 
 
 def _real(path: str) -> str:
-    """Return the path without links: as os.path.realpath, which asks for each folder of each of thousands of files."""
+    """Return the path without links, like os.path.realpath, which is slow: it checks each folder of each file."""
     folder, name = os.path.split(path)
     if name in ("", os.curdir, os.pardir) or os.path.islink(path):
         return os.path.realpath(path)
@@ -138,7 +138,7 @@ def loaded_modules() -> dict[str, str]:
     """Return the files of all loaded modules, by name."""
     found = {}
     for name, module in list(sys.modules.items()):
-        if isinstance(module, ModuleType):  # not asked itself: one that loads at its first use is not loaded by this
+        if isinstance(module, ModuleType):  # no getattr: it would load a lazy module
             file = object.__getattribute__(module, "__dict__").get("__file__")
         else:
             file = getattr(module, "__file__", None)
@@ -149,13 +149,13 @@ def loaded_modules() -> dict[str, str]:
 
 def _write_loaded_files(plan: dict[str, Any], *, laid_out: bool) -> None:
     used = {_real(path) for path in _opened}
-    # Libraries that no hook of Python sees.
+    # Libraries that were loaded without an audit event.
     with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
         used |= {line.split(None, 5)[5].rstrip("\n") for line in lines if line.count("/")}
     foreign = {path for path in used if any(inside(path, other) for other in plan["others"])}
     seen = foreign | {path for path in used if path.endswith((".cu", ".cuh"))}
     loaded = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path, "laid_out": laid_out}
-    # Whole or not at all, as by storage.atomic, which is no module to this script.
+    # Written atomically, as by storage.atomic, which this script cannot import.
     partial = f"{plan['loaded_files']}.partial"
     with open(partial, "w", encoding="utf-8") as file:
         json.dump(loaded, file)
@@ -163,7 +163,7 @@ def _write_loaded_files(plan: dict[str, Any], *, laid_out: bool) -> None:
 
 
 def main(plan_file: str, arguments: list[str]) -> int:
-    """Run pytest as the plan says and return its exit status."""
+    """Run pytest by the plan and return its exit status."""
     with open(plan_file, encoding="utf-8") as file:
         plan = json.load(file)
     number = plan.get("addresses")
@@ -184,7 +184,7 @@ def main(plan_file: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # This script's own folder, where the package's modules are no top-level ones; -I and -P leave it out already.
+    # This script's own folder: the modules in it are not top-level ones. With -I and -P it is not on sys.path.
     if os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
         del sys.path[0]
     sys.exit(main(sys.argv[1], sys.argv[2:]))

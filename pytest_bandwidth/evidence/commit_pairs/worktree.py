@@ -1,10 +1,10 @@
-"""Check out another revision of a git repository in a temporary folder, which goes when this process does.
+"""Check out another revision of a git repository in a temporary folder, which is removed when this process ends.
 
-FOLDER               its name says on which machine and since which start it was made (`storage.own_folders`)
+FOLDER               its name holds the machine and the time of the machine's start (`storage.own_folders`)
 FOLDER/owner.lock    locked by the process that uses the tree: free = that process is dead
-FOLDER/mark.json     whose folder it is: repository, folder, user
+FOLDER/mark.json     the folder's owner: repository, folder, user
 FOLDER/tree          the worktree
-FOLDER/index         git's, while it checks a submodule out
+FOLDER/index         git's index while it checks a submodule out
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ _MARK, TREE, _INDEX = "mark.json", "tree", "index"
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Hold a commit in a folder of its own. top: the repository's own tree; tree: the commit's.
+    """Hold a commit that is checked out in its own folder. top: the repository's own tree. tree: the commit's.
 
-    name: as it was asked for; messages call a hash by its first characters.
-
-    python: the interpreter that finds what was built of the commit; None where nothing was.
+    name: as the user gave it; messages shorten a hash. python: the interpreter that finds the commit's build; None
+    where nothing was built.
     """
 
     name: str
@@ -63,7 +62,7 @@ class Revision:
         return Path(self.tree, resolved.relative_to(top)) if resolved.is_relative_to(top) else None
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables with PYTHONPATH moved to the commit's tree, for what is started there."""
+        """Return the variables with PYTHONPATH moved to the commit's tree, for processes that start there."""
         entries = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
         if not entries:
             return dict(variables)
@@ -72,7 +71,7 @@ class Revision:
 
     @property
     def holds_plugin(self) -> bool:
-        """Return whether this package itself stands in the commit's tree: one that may count and sample otherwise."""
+        """Return whether the repository holds this package: the commit's plugin may count and sample differently."""
         return self.counterpart(_PACKAGE) is not None
 
 
@@ -80,7 +79,7 @@ class CheckedOut:
     """Hold a worktree with a revision in it, until `remove`."""
 
     def __init__(self, root: Path, name: str) -> None:
-        """Check `name` out. root: any folder of the repository. Raises UsageError where git has no such commit."""
+        """Check `name` out. root: any folder of the repository. Raises UsageError if git has no such commit."""
         top = top_of(root, "--bandwidth-against")
         commit = commit_of(top, name, "--bandwidth-against")
         remove_leftovers()
@@ -89,7 +88,7 @@ class CheckedOut:
         self._folder = self._owned.path
         self.revision = Revision(name, commit, str(top), str(self._folder / TREE))
         try:
-            # Locked and marked before git knows of the tree: from then on other processes look at the folder.
+            # Locked and marked before git records the tree: from then on other processes check the folder.
             add_tree(top, self._folder, commit)
         except BaseException:
             self.remove()
@@ -102,7 +101,7 @@ class CheckedOut:
 
 
 def add_tree(top: Path, folder: Path, commit: str) -> None:
-    """Check a commit out below a folder, which gets its mark first. Raises UsageError where git cannot."""
+    """Write a folder's mark, then check a commit out below it. Raises UsageError where git cannot."""
     (folder / _MARK).write_text(json.dumps(_mark_of(repository_of(top), folder)), encoding="utf-8")
     # Forced: git keeps the record of a tree whose folder somebody removed (a cleared cache) for three months.
     git(top, "worktree", "add", "--force", "--force", "--detach", "--quiet", str(folder / TREE), commit)
@@ -110,9 +109,9 @@ def add_tree(top: Path, folder: Path, commit: str) -> None:
 
 
 def _add_submodules(top: Path, tree: Path, commit: str, index: Path) -> None:
-    """Check out the submodules of a commit, from the clones in the user's own tree, which stay as they are.
+    """Check out the submodules of a commit from the clones in the user's own tree, without changing those.
 
-    One that the user's tree lacks stays empty there, too. index: a file for git while it works.
+    A submodule without a clone in the user's tree stays empty. index: a file for git while it works.
     """
     for path, at in submodules(top, commit).items():
         clone, folder = top / path, tree / path
@@ -138,17 +137,17 @@ def _add_submodules(top: Path, tree: Path, commit: str, index: Path) -> None:
 
 
 def remove_leftovers() -> None:
-    """Remove what processes left in temporary folders that were killed before they could: of any repository."""
+    """Remove the temporary folders of killed processes, for any repository."""
     remove_temporary_folders()
     for folder in left_folders(PREFIX):
         _remove_of_dead_owner(folder)
 
 
 def remove_records(top: Path) -> None:
-    """Remove the worktrees of killed processes that a repository has a record of, wherever their folders are.
+    """Remove the worktrees of killed processes that a repository has a record of, in any folder.
 
-    A folder that is not there may be one of another container that shares the repository: its record stays, unless
-    the machine was started anew since; git drops it after three months. A user's own worktree stays.
+    A missing folder may belong to another container that shares the repository. Its record stays, unless the machine
+    was restarted after it was made; git drops it after three months. A user's own worktree stays.
     """
     for line in git(top, "worktree", "list", "--porcelain").splitlines():
         tree = Path(line.removeprefix("worktree "))
@@ -169,7 +168,7 @@ def _remove_of_dead_owner(folder: Path) -> None:
 
 
 def _mark_of(repository: Path, folder: Path) -> dict[str, object]:
-    """Return what tells a folder that a process made from all others."""
+    """Return the contents of a folder's mark, which distinguishes it from folders of other origin."""
     return {
         "repository": os.fsdecode(repository),
         "folder": os.fsdecode(folder),
@@ -178,7 +177,7 @@ def _mark_of(repository: Path, folder: Path) -> dict[str, object]:
 
 
 def repository_of_mark(folder: Path) -> Path | None:
-    """Return the repository that a folder's mark names; None where it has no mark of its own and this user's."""
+    """Return the repository of a folder's mark; None if the mark is missing, of another folder or of another user."""
     mark = folder / _MARK
     try:
         is_own = not mark.is_symlink() and mark.is_file() and is_this_users(mark.lstat())
@@ -190,7 +189,7 @@ def repository_of_mark(folder: Path) -> Path | None:
 
 
 def record_in(file: Path, most_bytes: int) -> dict[str, Any]:
-    """Return the object that a file of JSON holds; an empty one where there is none, or what it holds is no object."""
+    """Return the object in a JSON file; an empty one if the file is missing or holds no object."""
     try:
         with file.open(encoding="utf-8") as opened:
             record = json.loads(opened.read(most_bytes))
@@ -202,11 +201,11 @@ def record_in(file: Path, most_bytes: int) -> dict[str, Any]:
 def remove_tree(top: Path, folder: Path) -> None:
     """Remove the tree below a folder, and git's record of it."""
     tree = folder / TREE
-    # Twice --force: git keeps a tree locked while it fills it, and an interrupt there leaves the lock.
+    # Twice --force: git locks a tree while it writes the files, and an interrupt then leaves the lock.
     command = ("worktree", "remove", "--force", "--force", str(tree))
     try:
         git(top, *command)
-    except UsageError:  # half made, or half removed: git drops its record where there is no folder
+    except UsageError:  # partly made or partly removed: git drops its record if there is no folder
         shutil.rmtree(tree, ignore_errors=True)
         with suppress(UsageError):
             git(top, *command)
@@ -214,7 +213,7 @@ def remove_tree(top: Path, folder: Path) -> None:
 
 def _remove(top: Path, folder: Path) -> None:
     remove_tree(top, folder)
-    # Not the folder with all that is in it: what others put there is theirs.
+    # The folder is removed only if it is empty: other files in it are not the plugin's.
     with suppress(OSError):
         for name in (_INDEX, _MARK, LOCK):
             (folder / name).unlink(missing_ok=True)
@@ -222,7 +221,7 @@ def _remove(top: Path, folder: Path) -> None:
 
 
 def top_of(root: Path, asked_by: str) -> Path:
-    """Return the top of the working tree that a folder lies in. Raises UsageError that names who asked."""
+    """Return the top of a folder's working tree. Raises UsageError with the option `asked_by` in its message."""
     try:
         return tree_of(root)
     except UsageError as error:
@@ -230,7 +229,7 @@ def top_of(root: Path, asked_by: str) -> Path:
 
 
 def commit_of(top: Path, name: str, asked_by: str) -> str:
-    """Return the full hash of the commit that a user named. Raises UsageError that names who asked."""
+    """Return the full hash of a user's commit. Raises UsageError with the option `asked_by` in its message."""
     if not name or name.startswith("-"):
         raise UsageError(f"{asked_by}: found {name[:40]!r}, expected a git revision such as HEAD~1 or main")
     try:

@@ -1,1 +1,1 @@
-"""Start child processes of a run, talk with them, and end them."""
+"""Start child processes of a run, exchange messages with them, and end them."""

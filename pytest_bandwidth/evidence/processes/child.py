@@ -45,7 +45,7 @@ class FreshProcessFailed(BandwidthError):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Say how this pytest was started, so that another can be started alike."""
+    """Hold how this pytest was started, for starting another one in the same way."""
 
     args: tuple[str, ...]
     folder: Path
@@ -53,7 +53,7 @@ class Invocation:
     extra_args: tuple[str, ...] = ()
 
     def command(self) -> list[str]:
-        """Return the command line that starts such a pytest."""
+        """Return the command line for another pytest."""
         start = ["-m", "pytest"] if self.as_module else ["-c", _LIKE_CONSOLE_SCRIPT]
         return [*this_python(), *start, *self.args, *self.extra_args]
 
@@ -64,10 +64,10 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """Say how a child ended and what it measured.
+    """Hold how a child ended and what it measured.
 
-    code: its exit status, None after the time-out; rows: its outcomes; tail: its last lines.
-    steps: those that it noted.
+    code: its exit status, None after the time-out. rows: its outcomes. tail: the last lines of its output.
+    steps: the steps that it noted.
     """
 
     code: int | None
@@ -92,10 +92,10 @@ def started_as_module() -> bool:
 
 
 class Child:
-    """Run a process that measures what a request names. As a context: whatever ends it, no child or file is left.
+    """Run a process that measures what a request names. As a context, it always removes the child and its files.
 
-    direct: False where the command is another program's, which starts Python in its turn: it may close what it
-    inherits, so that child waits for no turn.
+    direct: False where the command is another program, which starts Python itself. Such a program may close inherited
+    descriptors, so its child does not wait for its turn.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class Child:
             own = stack.enter_context(temporary_folder())
             self._report, request_file = Path(own, "report.json"), Path(own, "request.json")
             self._output = stack.enter_context(Path(own, "output").open("w+b"))
-            # Where the child says lines, and is told.
+            # The socket for lines between child and parent.
             self.line, theirs = socket.socketpair()
             stack.enter_context(self.line)
             with theirs:
                 line = theirs.fileno() if direct else None
                 plain = replace(request, report=str(self._report), line=line).to_plain()
                 hand_over(request_file, {"child": plain})
-                # Nothing that its lines say, of which messages quote some, is cut at a terminal's width.
+                # Wide enough that pytest does not shorten lines of the output: messages quote some of them.
                 own_variables = {REQUEST_VARIABLE: str(request_file), "COLUMNS": str(OUTPUT_COLUMNS)}
                 inherited = child_environment(environment) if direct else descendant_environment(environment)
                 self._process = subprocess.Popen(
@@ -145,18 +145,17 @@ class Child:
         self._stack.close()
 
     def wait_until_ready(self, timeout_seconds: float) -> None:
-        """Wait until the child is ready, has ended or the time is over; `finish` tells which."""
+        """Wait until the child is ready, has ended or the time is over; `finish` returns how it ended."""
         self.line.settimeout(timeout_seconds)
         with suppress(OSError):
             self.line.recv(1)
 
     def start(self, go: Go) -> None:
         """Let the child measure."""
-        said = {name: value for name, value in asdict(go).items() if value is not None}
-        self.tell(json.dumps(said))
+        self.send(json.dumps({name: value for name, value in asdict(go).items() if value is not None}))
 
-    def tell(self, line: str) -> None:
-        """Tell the child a line; nothing, where it has ended."""
+    def send(self, line: str) -> None:
+        """Send the child a line; do nothing if it has ended."""
         with suppress(OSError):
             self.line.sendall(f"{line}\n".encode())
 
@@ -166,7 +165,7 @@ class Child:
         return self.result(timeout_seconds)
 
     def result(self, timeout_seconds: float) -> ChildResult:
-        """Wait for the end of a child that measures. After the time-out it is ended with its own children."""
+        """Wait for the end of a child that measures. After the time-out, end it with its own children."""
         rows: list[dict[str, Any]] = []
         code: int | None = None
         try:
@@ -189,8 +188,7 @@ class Child:
         return result.rows
 
 
-# What a process takes of a GPU's memory by having opened it, generously, and the share of that memory that those which
-# wait may have.
+# An upper bound of the GPU memory that a process's context takes, and the share of the memory for waiting processes.
 CONTEXT_GIB = 1.0
 WAITING_SHARE = 0.1
 MOST_ON_HOST = 8
@@ -200,9 +198,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Say how many fresh processes may have the device open at the same time.
+    """Hold how many fresh processes may have the device open at the same time.
 
-    takes_memory: whether those that wait have memory of the device that the one which measures may need.
+    takes_memory: whether waiting processes take device memory that the measuring one may need.
     """
 
     most: int
@@ -210,7 +208,7 @@ class Room:
 
 
 def room_on(identity: DeviceIdentity) -> Room:
-    """Return a device's room: of a GPU for one, where a process has to see itself open it to know its own number."""
+    """Return a device's room; 1 on a GPU where a process finds its own id in the driver's list by opening it alone."""
     if identity.on_host:
         return Room(MOST_ON_HOST)
     if identity.facts.get("other_processes") != SAME_PROCESS_IDS or identity.memory_gib is None:
@@ -219,7 +217,7 @@ def room_on(identity: DeviceIdentity) -> Room:
 
 
 class StartedAhead(ExitStack):
-    """Keep processes that wait for their turn. Those that still wait when this context ends are ended."""
+    """Keep processes that wait for their turn, and end the waiting ones when this context ends."""
 
     def __init__(self, room: Room, timeout_seconds: float) -> None:
         super().__init__()
@@ -227,10 +225,10 @@ class StartedAhead(ExitStack):
         self._waiting: list[Child] = []
 
     def measured(self, start: Callable[[], Child], needed: int, measure: Callable[[Child], T]) -> T:
-        """Have the next one that waits measure; where none does, first start as many as are needed and have room.
+        """Let the next waiting process measure. If none waits, first start as many as are needed and have room.
 
-        Where one fails beside others that had memory which it may have needed, they are ended, and it is tried once
-        more alone. Raises what `start` and `measure` do.
+        If it fails while waiting processes hold device memory, end those and try once more with a process alone.
+        Raises what `start` and `measure` raise.
         """
         child = self._next(start, needed)
         alone = not self._waiting or not self._room.takes_memory
@@ -244,7 +242,7 @@ class StartedAhead(ExitStack):
         return measure(self._next(start, 1))
 
     def end_waiting(self) -> None:
-        """End those that wait: they were asked for what is needed no more."""
+        """End the waiting processes, because their requests are out of date."""
         self._waiting = []
         self.close()
 

@@ -10,12 +10,12 @@ import pytest
 
 from pytest_bandwidth.evidence.processes.requests import request_of
 
-# These choose tests by what failed before, or write what only the parent may write.
+# These plugins select tests by earlier failures, or write files that only the parent may write.
 _NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")
 
 _HYPOTHESIS = "hypothesispytest"
 
-# Where pytest and plugins write, by the name of the option's value: those files are the parent's.
+# Options with paths that pytest and plugins write to, by their names in the namespace: those files are the parent's.
 _OUTPUTS = (
     "xmlpath",  # --junitxml
     "report_log",  # pytest-reportlog
@@ -28,7 +28,7 @@ _OUTPUTS = (
 
 
 def configure_child(config: pytest.Config) -> None:
-    """Narrow the run to the request's test and turn off what would write files or wait for a person."""
+    """Narrow the run to the request's tests, and turn off options that would write files or wait for a person."""
     request = request_of(config)
     if request is not None and request.target is not None:
         config.args[:] = [request.target]
@@ -37,26 +37,26 @@ def configure_child(config: pytest.Config) -> None:
         if hasattr(config.option, name):
             setattr(config.option, name, None)
     config.option.log_file = os.devnull
-    config.option.basetemp = None  # pytest empties the folder that it is given, and the parent's tests are using it
+    config.option.basetemp = None  # pytest empties this folder, and the parent's tests are using it
     config.pluginmanager.register(_ChildHooks(), "bandwidth-child")
 
 
 class _ChildHooks:
     def __init__(self) -> None:
-        # The parent waits while this process loads, and what it loads stays: there is no garbage to look for.
+        # The parent waits while this process loads modules, which are no garbage: collections would only take time.
         self._collects = gc.isenabled()
         gc.disable()
 
     def pytest_runtestloop(self) -> None:
-        # Called after the plugin's own, which loads the device and waits for its turn. Later searches leave all of it
-        # out, those at the interpreter's end as well.
+        # Called after the plugin's own hook, which loads the device and waits for its turn. Later collections skip the
+        # loaded objects, also at the interpreter's end.
         gc.freeze()
         if self._collects:
             gc.enable()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        # For its part of the summary it loads all of Hypothesis, half a second, though no test has used it.
+        # For its part of the summary this plugin loads all of Hypothesis (0.5 s), even if no test has used it.
         plugins = session.config.pluginmanager
         if "hypothesis" not in sys.modules and plugins.has_plugin(_HYPOTHESIS):
             plugins.unregister(name=_HYPOTHESIS)

@@ -1,7 +1,7 @@
-"""Say what a child process is to do: a request type for each mode, which knows the child's part in it.
+"""Define requests for child processes: a type for each mode, which holds the child's part of it too.
 
-The parent writes a request to a file (`options.handed_over`); the child reads it once. A mode of its own, such as a
-feature's, is a subclass of `ChildRequest`, a frozen dataclass.
+The parent writes a request to a file (`options.handed_over`); the child reads it once. Further modes, such as a
+feature's, are subclasses of `ChildRequest`, a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 class ChildRequest(Task):
     """Ask a child to measure tests, and to judge nothing.
 
-    device: the device's name, already chosen; "": that of the child's own settings, which it locks and names.
-    target: what to collect, as a command-line argument; None: all that the parent ran.
-    nodeids: the collected tests that are to run; None: all.
-    report: the file for its rows. line: the descriptor of a socket, on which the child says that it is ready, and is
-    sent `Go`; None where it waits for no turn. `Child` chooses both.
+    device: the name of the chosen device; "": the device of the child's own settings, which the child locks and names.
+    target: the command-line argument with the tests to collect; None: the parent's arguments.
+    nodeids: which of the collected tests to run; None: all.
+    report: the file for its rows. line: the descriptor of a socket: the child sends "ready" on it, and the parent
+    sends `Go`; None for a child that does not wait for its turn. `Child` sets both.
     """
 
     _: KW_ONLY
@@ -43,19 +43,19 @@ class ChildRequest(Task):
     line: int | None = None
 
     for_parent: ClassVar[bool] = True
-    # Whether features add their evidence to what was measured.
+    # Whether features add their evidence to the measurements.
     adds_evidence: ClassVar[bool] = False
     # How long a child may take to end what it started.
     grace_seconds: ClassVar[float] = 0.0
 
     @staticmethod
     def values_of(plain: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of its fields from what JSON kept of them."""
+        """Return the values of the fields from JSON data."""
         nodeids, peak = plain["nodeids"], plain["peak"]
         return {**plain, "nodeids": nodeids and tuple(nodeids), "peak": peak and Peak(**peak)}
 
     def to_plain(self) -> dict[str, Any]:
-        """Return what JSON keeps of it: its fields, and the type that `read_request` makes again."""
+        """Return the request as JSON-ready data: its fields, and its type for `read_request`."""
         return {"type": f"{type(self).__module__}:{type(self).__name__}", **asdict(self)}
 
     @property
@@ -64,12 +64,12 @@ class ChildRequest(Task):
         return ()
 
     def selects(self, nodeid: str) -> bool:
-        """Return whether the test is asked for. A child may name its file from another folder."""
+        """Return whether the request includes the test. The path in a child's node id may start at another folder."""
         test = nodeid.partition("::")[2]
         return self.nodeids is None or any(test == asked.partition("::")[2] for asked in self.nodeids)
 
     def begin(self, device: Device) -> TurnsOf | None:
-        """Do what comes before a test is measured, then wait until the parent says Go; return whose turns it takes."""
+        """Prepare the device, then wait for the parent's Go; return the turns with another process, if it has any."""
         device.make_ready()
         line = ParentLine(self.line)
         line.wait_for_turn()
@@ -77,23 +77,23 @@ class ChildRequest(Task):
         return None
 
     def hand_over(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Hand the child's rows to its parent."""
+        """Write the child's rows for its parent."""
         write_whole(Path(self.report), json.dumps(rows).encode())
 
     def note(self, step: str) -> None:
-        """Let the parent know that the child has reached a step, whatever becomes of it then."""
+        """Record for the parent that the child has reached a step, even if it fails later."""
         noted_file(self.report, step).touch()
 
 
 @dataclass(frozen=True, slots=True)
 class OldKernel:
-    """Name the old code that a child runs alternately with the measurement of a label.
+    """Hold the old code that a child runs alternately with the measurement of a label.
 
     old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
-    cubin: the old code's machine code for this GPU, as text; None where none was kept. needs_cubin: whether the old PTX
-    is the new one's, so that it cannot take the machine code's place.
-    counts: whether to count the sectors that each asks for, too, which is the same in every process.
-    shape: how the old code is launched, where that is another grid, block or shared memory than the new one's.
+    cubin: the old code's machine code for this GPU, as text; None where none was kept. needs_cubin: whether old and new
+    PTX are the same, so that the PTX cannot replace the machine code.
+    counts: whether to count the requested sectors too, which are the same in every process.
+    shape: the old code's grid, block and shared memory, if they differ from the new code's.
     """
 
     label: str | None
@@ -107,7 +107,7 @@ class OldKernel:
 
 
 def read_old_kernel(plain: Mapping[str, Any]) -> OldKernel:
-    """Return it back from plain data, in which a shape is a list of lists."""
+    """Make an OldKernel from plain data, in which a shape is a list of lists."""
     shape = plain.get("shape")
     if shape is None:
         return OldKernel(**plain)
@@ -116,47 +116,47 @@ def read_old_kernel(plain: Mapping[str, Any]) -> OldKernel:
 
 
 def read_request(plain: Mapping[str, Any]) -> ChildRequest:
-    """Make a request again from `ChildRequest.to_plain`."""
+    """Make a request from the data of `ChildRequest.to_plain`."""
     module, _, name = plain["type"].partition(":")
     kind: type[ChildRequest] = getattr(import_module(module), name)
     return kind(**kind.values_of({field: value for field, value in plain.items() if field != "type"}))
 
 
 def request_of(config: pytest.Config) -> ChildRequest | None:
-    """Return the request that this run was started with; None in any other process than a child."""
-    from pytest_bandwidth.options.options import handed  # pytest's, which a command has no need of
+    """Return the request that this run was started with; None if this process is no child."""
+    from pytest_bandwidth.options.options import handed  # imports pytest, which commands do not need
 
     plain = handed(config, "child")
     return None if plain is None else read_request(plain)
 
 
 def noted_file(report: str | Path, step: str) -> Path:
-    """Return the file that says that a child has reached a step."""
+    """Return the file whose existence means that a child has reached a step."""
     return Path(report).with_suffix(f".{step}")
 
 
 @dataclass(frozen=True, slots=True)
 class TellCode(ChildRequest):
-    """Ask a child which code its tests run."""
+    """Ask a child for rows with the code that its tests run."""
 
     tells_code: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRun(ChildRequest):
-    """Ask a child for a further run of all that its parent ran, as an update needs it."""
+    """Ask a child for a further run of all tests of its parent, for an update of the baseline."""
 
     adds_evidence: ClassVar[bool] = True
-    # A profiler may be under way, in a process group of its own.
+    # A profiler may be running, in its own process group.
     grace_seconds: ClassVar[float] = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Start a child's measurements: its message.
+    """Hold the message that starts a child's measurements.
 
-    other: the process that alternates with the child, where one does; processor: on which both sample; seed: of the
-    random numbers of both.
+    other: the id of a process that alternates with the child, if one does. processor: the one on which both sample.
+    seed: for the random numbers of both.
     """
 
     other: int | None = None
@@ -165,7 +165,7 @@ class Go:
 
 
 class ParentLine:
-    """Talk with the process that started this one, by lines. Without a descriptor nothing is said."""
+    """Exchange lines with the process that started this one; without a descriptor, do nothing."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._text: TextIO | None = None
@@ -174,15 +174,15 @@ class ParentLine:
                 self._text = line.makefile("rw", encoding="utf-8")
 
     def wait_for_turn(self) -> Go:
-        """Tell the parent that this child is ready, and wait for its turn. Raises SystemExit where that never comes."""
+        """Report "ready" to the parent and wait for this child's turn. Raises SystemExit if the parent hangs up."""
         return Go() if self._text is None else Go(**json.loads(self.answer_to("ready")))
 
-    def answer_to(self, said: str) -> str:
-        """Say a line and return the parent's. Raises SystemExit where there is none any more."""
+    def answer_to(self, message: str) -> str:
+        """Send a line and return the parent's answer. Raises SystemExit if the parent hangs up."""
         answer = ""
         if self._text is not None:
             with suppress(OSError):
-                self._text.write(f"{said}\n")
+                self._text.write(f"{message}\n")
                 self._text.flush()
                 answer = self._text.readline()
         if not answer:

@@ -1,10 +1,10 @@
-"""Start Python anew as this process was started, and end processes in order.
+"""Start new Python processes in the same way as this one, and end processes in order.
 
-A new one has this one's options and package, and no module of the current folder. A child ends with its parent, a
-process with its group, and this one by tidying up. Where a program of others stands between parent and child, such as a
-profiler, it ends too: with the process group.
+A new process has this one's interpreter options and package, and imports nothing from the current folder. A child ends
+when its parent ends, also if another program, such as a profiler, runs between them: the process group ends as a whole.
+Signals end this process with clean-up.
 
-Apart from `child`, since the history's command needs no more than this and is slowed by every import.
+This module is separate from `child`, because the history's command needs only this, and each import makes it slower.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import pytest_bandwidth
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, PARENT_VARIABLE
 
-# Python puts the current folder first for -c, as "", and for -m. There a `random.py` would be run for the library's,
-# and a checkout would be measured for the installed package. -P, which leaves it out, is of Python 3.11.
+# With -c (as "") and -m, Python puts the current folder first on sys.path. A `random.py` there would replace the
+# standard library's, and a checkout would replace the installed package. The option -P needs Python 3.11.
 WITHOUT_CURRENT_FOLDER = "import sys\nif sys.path[:1] == ['']: del sys.path[0]\n"
 _RUN_MODULE = f"""{WITHOUT_CURRENT_FOLDER}
 from importlib import import_module
@@ -44,18 +44,18 @@ _VALUE_FOLLOWS = "WX"
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that calls `main(*arguments)` of a module of the very package that runs here.
+    """Return the command that calls `main(*arguments)` of a module of this same package.
 
-    The process is to be started with `child_environment()` in its environment, and ends with this one.
+    The caller starts it with the environment of `child_environment()`; the process then ends with this one.
     """
     folder = Path(pytest_bandwidth.__file__).resolve().parent.parent
     return [*this_python(), "-c", _RUN_MODULE, str(folder), module, *arguments]
 
 
 def output_of(module: str, *arguments: str, seconds: float) -> str:
-    """Return what `main(*arguments)` of a module prints in a fresh process, which ends with this one.
+    """Return the output of a module's `main(*arguments)` in a fresh process, which ends with this one.
 
-    Raises BandwidthError where the process failed, subprocess.TimeoutExpired where it took longer, OSError.
+    Raises BandwidthError if the process failed, subprocess.TimeoutExpired if it took longer, OSError.
     """
     done = subprocess.run(
         python_command(module, *arguments),
@@ -73,7 +73,7 @@ def output_of(module: str, *arguments: str, seconds: float) -> str:
 
 
 def this_python(executable: str | None = None) -> list[str]:
-    """Return the command that starts this interpreter once more, with its options; a program is to follow.
+    """Return the command that starts this interpreter with its options; the caller appends a program.
 
     executable: the same interpreter in another environment.
     """
@@ -81,14 +81,14 @@ def this_python(executable: str | None = None) -> list[str]:
 
 
 def interpreter_options(command: Sequence[str] = ()) -> list[str]:
-    """Return the options between the interpreter and its program as they were given: `-O`, `-W error`, `-X dev` …
+    """Return the options between the interpreter and its program, as given: `-O`, `-W error`, `-X dev` …
 
-    command: another command line than this process's, the interpreter first.
+    command: a command line, the interpreter first; by default this process's.
     """
     given = iter((command or sys.orig_argv)[1:])
     options: list[str] = []
     for argument in given:
-        if argument.startswith("--"):  # the one there is, --check-hash-based-pycs, has a value
+        if argument.startswith("--"):  # the only such option, --check-hash-based-pycs, has a value
             options += [argument, next(given, "")]
             continue
         letters = argument[1:] if argument.startswith("-") else ""
@@ -104,44 +104,44 @@ def interpreter_options(command: Sequence[str] = ()) -> list[str]:
 
 # <linux/prctl.h>: the signal that this process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
-# Those that end a process without a word.
+# Signals that by default end a process without clean-up.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment of a child that is to end with this process."""
+    """Return the environment for a child that ends when this process ends."""
     return {**environment, PARENT_VARIABLE: str(os.getpid())}
 
 
 def descendant_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment of a program whose child is to end, with its process group, when this process does."""
+    """Return the environment for a program whose child ends, with its process group, when this process ends."""
     return {**environment, ANCESTOR_VARIABLE: str(os.getpid())}
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process when its parent dies. Does nothing but in children."""
+    """Make the kernel end this process when its parent dies; in a process that is no child, do nothing."""
     ancestor = os.environ.pop(ANCESTOR_VARIABLE, None)
     if ancestor is not None and hasattr(os, "pidfd_open"):
         try:
-            # No number of a process, which another may have by then.
+            # A descriptor: the system may give the process id to another process later.
             process = os.pidfd_open(int(ancestor))
         except ProcessLookupError:
             os.killpg(0, signal.SIGKILL)
-        except OSError:  # a sandbox that knows no such call: who ends this process in order ends the group
+        except OSError:  # a sandbox without this system call: an orderly end of this process still ends the group
             pass
         else:
             threading.Thread(target=_end_group_after, args=(process,), daemon=True).start()
-    # Taken out: what this process starts in its turn has another parent.
+    # Removed from the environment, because this process's own children have another parent.
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None:
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    if str(os.getppid()) != parent:  # it died before the kernel was asked
+    if str(os.getppid()) != parent:  # the parent died before the call to prctl
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _end_group_after(process: int) -> None:
-    ended = select.poll()  # select() takes no number above 1,023
+    ended = select.poll()  # select() takes no descriptor above 1,023
     ended.register(process, select.POLLIN)
     ended.poll()
     os.killpg(0, signal.SIGKILL)
@@ -149,7 +149,7 @@ def _end_group_after(process: int) -> None:
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, unless something handles them already."""
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, unless they have a handler already."""
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
@@ -168,7 +168,7 @@ def signals_as_interrupts() -> Iterator[None]:
 
 @contextmanager
 def own_group(command: Sequence[str], grace_seconds: float, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run a command in a process group of its own, which ends in order whatever breaks this context off."""
+    """Run a command in its own process group, and end the group in order if an exception leaves this context."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options) as process:
         try:
             yield process
@@ -180,7 +180,7 @@ def own_group(command: Sequence[str], grace_seconds: float, **options: Any) -> I
 def end_group(process: subprocess.Popen[Any], grace_seconds: float) -> None:
     """End the leader of a process group with its group, if it has not ended by itself.
 
-    grace_seconds: how long it may tidy up; with 0 it is killed at once.
+    grace_seconds: how long the group may clean up; with 0 it is killed at once.
     """
     if process.poll() is not None:
         return
@@ -192,9 +192,9 @@ def end_group(process: subprocess.Popen[Any], grace_seconds: float) -> None:
 
 
 def finish(process: subprocess.Popen[Any], timeout_seconds: float, grace_seconds: float) -> int | None:
-    """Wait for the leader of a process group, and kill what it left of its group.
+    """Wait for the leader of a process group, then kill the rest of the group.
 
-    Return its exit status; None after the time-out, where all of the group was ended.
+    Return the leader's exit status; None after the time-out, when the whole group was ended.
     """
     if not wait_for_end(process, timeout_seconds):
         end_group(process, grace_seconds)
@@ -207,16 +207,16 @@ def finish(process: subprocess.Popen[Any], timeout_seconds: float, grace_seconds
 def wait_for_end(process: subprocess.Popen[Any], timeout_seconds: float) -> bool:
     """Wait until a process has ended; return whether it has.
 
-    Its number stays taken where the system allows that: its process group may have other members.
+    The process is not reaped, if the system allows that: its id stays valid for signals to its group.
     """
     try:
         descriptor = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):  # a Python or a sandbox that knows no such call
+    except (AttributeError, OSError):  # a Python or a sandbox without this system call
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout_seconds)
         return process.returncode is not None
     try:
-        ended = select.poll()  # select() takes no number above 1,023
+        ended = select.poll()  # select() takes no descriptor above 1,023
         ended.register(descriptor, select.POLLIN)
         return bool(ended.poll(timeout_seconds * 1e3))
     finally:

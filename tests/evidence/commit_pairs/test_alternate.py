@@ -65,7 +65,7 @@ class Side:
     def __init__(self, number, lines, log):
         self.number, self.lines, self.log, self.answer = number, lines, log, None
 
-    def tell(self, answer):
+    def send(self, answer):
         self.answer = answer
         self.log.append((self.number, json.loads(answer)["work"] if answer.startswith("{") else answer))
 
