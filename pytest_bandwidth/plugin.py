@@ -1,6 +1,6 @@
-"""Register pytest's hooks and the fixture, choose the tests that run, gather their rows, and hand over to `session`.
+"""Register pytest's hooks and the fixture, select the tests, gather their rows, and call `session`.
 
-Imports no NumPy, YAML, Jinja2 or device library: those come when bandwidth tests have been collected.
+This module imports no NumPy, YAML, Jinja2 or device library. Those are imported after bandwidth tests were collected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.session.publishing.gathered import DeviceReport, Gathered
     from pytest_bandwidth.session.session import BandwidthSession
 
-# Options that name what a run writes.
+# Options for a run's output files.
 _FILES = ("json", "csv", "html", "sarif", "dir")
 _UNFAILED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 _SESSION: pytest.StashKey[BandwidthSession] = pytest.StashKey()
@@ -43,10 +43,10 @@ _FIXTURE: pytest.StashKey[Bandwidth] = pytest.StashKey()
 
 
 class _AsInstalled:
-    """Find the package's modules before pytest's import hook does, so that they are loaded as installed.
+    """Find the package's modules before pytest's import hook, so that their assertions are not rewritten.
 
-    pytest rewrites the assertions of all modules of an installed plugin. In the first run, and in each one where Python
-    writes no bytecode (PYTHONDONTWRITEBYTECODE, as in many images), that took 0.5 s a process.
+    pytest rewrites the assertions in all modules of an installed plugin. That took 0.5 s a process: in the first run,
+    and in every run without bytecode files (PYTHONDONTWRITEBYTECODE, as in many container images).
     """
 
     @staticmethod
@@ -59,7 +59,7 @@ sys.meta_path.insert(0, _AsInstalled)
 
 
 class _Body:
-    """Hold how far a test's body is. Reports that pytest makes while it runs are of subtests."""
+    """Hold the state of a test's body. While it runs, pytest's reports are those of subtests."""
 
     __slots__ = ("ended", "subtest_failed")
 
@@ -71,7 +71,7 @@ _BODY: pytest.StashKey[_Body] = pytest.StashKey()
 
 
 def _is_bandwidth_test(item: pytest.Item) -> bool:
-    """Return whether the test asks for the fixture, or has the marker."""
+    """Return whether the test requests the fixture, or has the marker."""
     return "bandwidth" in getattr(item, "fixturenames", ()) or item.get_closest_marker("bandwidth") is not None
 
 
@@ -108,23 +108,23 @@ def _take_over(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
-    """Say in GitHub's summary of the step what stopped the run before its tests."""
+    """Write to GitHub's job summary why the run stopped before its tests."""
     try:
         return (yield)
     except pytest.UsageError as error:
-        _say_what_stopped(config, [str(line) for line in error.args])
+        _report_stop(config, [str(line) for line in error.args])
         raise
 
 
-def _say_what_stopped(config: pytest.Config, errors: Sequence[str]) -> None:
+def _report_stop(config: pytest.Config, errors: Sequence[str]) -> None:
     from pytest_bandwidth.reports.github import stopped_summary
     from pytest_bandwidth.session.publishing.publish import append_to_summary, is_github
 
     if not is_github() or hasattr(config, "workerinput") or is_own_process(config):
         return
-    with suppress(pytest.UsageError):  # what was given may be the error
+    with suppress(pytest.UsageError):  # the options may be the error
         if not given(config):
-            return  # a run of tests that are no concern of this plugin
+            return  # a run without options of this plugin
     append_to_summary(lambda room: stopped_summary(errors, room))
 
 
@@ -136,7 +136,7 @@ def pytest_configure(config: pytest.Config) -> None:
     refuse_unknown(config)
     is_given = bool(given(config))
     if is_given:
-        settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
+        settings_of(config)  # raises for mistakes now, even if no bandwidth tests are collected
     controller = Controller(config)
     if controller.is_child:
         from pytest_bandwidth.evidence.processes.child_plugin import configure_child
@@ -172,7 +172,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     settings, request = settings_of(config), request_of(config)
     if request is not None and request.nodeids is not None:
-        # Whatever its signature says: it may ask for the fixture by request.getfixturevalue.
+        # By node id, not by signature: a test may request the fixture with request.getfixturevalue.
         wanted = [item for item in items if request.selects(item.nodeid)]
     selected = list(items)
     kept = set(wanted) if settings.only or request is not None else set(items)
@@ -193,13 +193,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         except pytest.UsageError:
             if wanted or settings.strict:
                 raise
-            return  # whoever runs other tests need not have a device
+            return  # a run of other tests needs no device
         session.note_collected(dropped)
 
 
 def _session_of(config: pytest.Config) -> BandwidthSession:
     session = config.stash.get(_SESSION, None)
-    if session is None:  # request.getfixturevalue("bandwidth"): no test asked for it by name
+    if session is None:  # request.getfixturevalue("bandwidth"): no test has it in its signature
         from pytest_bandwidth.session.session import start_session
 
         session = config.stash[_SESSION] = start_session(config)
@@ -270,7 +270,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
                 _session_of(item.config).judge_failed(item, fixture, error)
             raise
     item.stash[_BODY].ended = True
-    # Looked up after the body, which may have asked for it by request.getfixturevalue.
+    # Read after the body, which may have requested the fixture with request.getfixturevalue.
     fixture = item.stash.get(_FIXTURE, None)
     if fixture is None:
         session = item.config.stash.get(_SESSION, None)
@@ -291,14 +291,14 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     body = item.stash.get(_BODY, None)
-    if call.when == "call" and body is not None and not body.ended:  # of a subtest: the test's own is to come
+    if call.when == "call" and body is not None and not body.ended:  # of a subtest: the test's own follows
         body.subtest_failed |= report.failed
         return report
     session = item.config.stash.get(_SESSION, None)
     measures = _is_bandwidth_test(item) or _FIXTURE in item.stash
     if session is not None and call.when != "teardown" and (measures or session.entries_of(item)):
         session.attach(item, report, subtest_failed=body is not None and body.subtest_failed)
-    # What fails while it is torn down has been judged.
+    # A test that fails in its teardown has been judged.
     unjudged = report.failed and call.when != "teardown" and "bandwidth_rows" not in vars(report)
     if unjudged and call.excinfo is not None and measures:
         vars(report)["bandwidth_unjudged"] = call.excinfo.exconly()
@@ -309,9 +309,9 @@ def pytest_runtest_makereport(
 
 
 class Controller:
-    """Gather every test's rows in the run's one process that writes; then update, write files, show the summary.
+    """Gather every test's rows, then update the baseline, write files and show the summary.
 
-    That is every process but xdist's workers; it costs nothing while no report carries rows.
+    It runs in every process except xdist's workers, and does nothing while no report contains rows.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -319,9 +319,9 @@ class Controller:
         self._started = time.time()
         self.is_child = handed(config, "child") is not None
         self._gathered: Gathered | None = None
-        # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
+        # Worker ("" without xdist) and node id: with --dist=each a test may fail on one device and pass on another.
         self._failed: set[tuple[str, str]] = set()
-        # Those that a mark or their entry expects to fail.
+        # Tests that a mark or their entry expects to fail.
         self._expected: set[tuple[str, str]] = set()
         self._ran: set[str] = set()
         self._uncollected: list[str] = []
@@ -331,7 +331,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
+        """Refuse bad baselines and outputs before xdist starts its workers, where they would fail each test."""
         from pytest_bandwidth.session.publishing.run_files import check_before_workers
 
         if not settings_of(config).skip:
@@ -339,20 +339,20 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker that xdist starts what is one for the whole run."""
-        from pytest_bandwidth.session.run import tell_worker
+        """Send a new worker of xdist the facts that are common to the whole run."""
+        from pytest_bandwidth.session.run import configure_worker
 
-        tell_worker(node)
+        configure_worker(node)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Gather what a worker of xdist sent at its end."""
-        sent = getattr(node, "workeroutput", {}).get("bandwidth_at_end")  # one that died sent nothing
+        """Take the last message of a worker of xdist."""
+        sent = getattr(node, "workeroutput", {}).get("bandwidth_at_end")  # missing if the worker crashed
         if sent is not None:
             self._gather().add_ended(sent, node.gateway.id)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Keep what holds the exit status: everybody may set it, until pytest has ended."""
+        """Keep the session, which holds the exit status: others may set it until pytest has ended."""
         self._session = session
         self._config.add_cleanup(self._hold_exit_status)
 
@@ -376,23 +376,23 @@ class Controller:
             return
         rows, unjudged, missing = (carried.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
         device = json.loads(carried["bandwidth_device"]) if "bandwidth_device" in carried else None
-        told = json.loads(rows) if rows and device is not None else ()
-        self._gather().add(worker, report.nodeid, device, told, missing=missing, unjudged=unjudged)
+        loaded = json.loads(rows) if rows and device is not None else ()
+        self._gather().add(worker, report.nodeid, device, loaded, missing=missing, unjudged=unjudged)
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Note an interrupt; `pytest.exit` is one, too."""
+        """Record an interrupt; `pytest.exit` calls this too."""
         self._interrupted = True
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._uncollected and not self._ran:
-            _say_what_stopped(self._config, self._uncollected)
+            _report_stop(self._config, self._uncollected)
         here = self._config.stash.get(_SESSION, None)
         if here is not None and here.at_end is not None:
             self._gather().add_ended(here.at_end)
         if self._gathered is None:
             return
-        # What stopped early with a status that says so need not name what it left.
+        # A run that stopped early, with an exit status for that, need not list the tests that did not run.
         ran = self._ran if session.exitstatus in _UNFAILED else None
         devices = self._gathered.results(self._failed, self._expected, ran)
         if not devices:
@@ -406,7 +406,7 @@ class Controller:
             for results in devices:
                 device = {} if request.device else {"device": results.device}
                 code = {row.outcome.key: row.code_plain() for row in results.rows}
-                # Where kernels are not executed, tests fail that look at what they wrote; their code is known.
+                # Tests that check results fail where kernels are not executed, but the code of these tests is known.
                 outcomes = results.outcomes if request.tells_code else results.succeeded
                 rows += [outcome.to_plain() | device | code[outcome.key] for outcome in outcomes]
             request.hand_over(rows)
@@ -419,7 +419,7 @@ class Controller:
         self._hold_exit_status()
 
     def _hold_exit_status(self) -> None:
-        """Give a run that has to fail a status that says so; also last of all, since a conftest.py may change it."""
+        """Set the exit status of a run that has to fail. Also called last, because a conftest.py may change it."""
         session = self._session
         if session is None or self._gathered is None or self.is_child or session.exitstatus not in _UNFAILED:
             return

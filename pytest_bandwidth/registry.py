@@ -1,7 +1,7 @@
-"""Find the features, and call their hooks: those of pytest's run where one goes on, else those of the command line.
+"""Find the features, and provide their hooks: with those of pytest's current run, or for a command without pytest.
 
 A feature is a module that an entry point of the group `pytest_bandwidth.features` names. It implements hooks of
-`pytest_bandwidth.hooks`. Of weight it imports pluggy alone.
+`pytest_bandwidth.hooks`. This module imports no large package except pluggy.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any
 import pluggy
 
 GROUP = "pytest_bandwidth.features"
-# Within pytester, runs lie inside one another: the last is the innermost.
+# With pytester, runs are nested: the last is the innermost.
 _RUNS: list[pluggy.PluginManager] = []
 
 
 class FeatureFailed(Exception):
-    """Raised where a feature cannot be used: one line that names it and its distribution."""
+    """Raised where a feature cannot be used; the message is one line with the feature and its distribution."""
 
 
 def hooks() -> pluggy.HookRelay:
-    """Return the hooks of the innermost run of pytest, conftest.py files included, else of the features alone."""
+    """Return the hooks of the innermost run of pytest, conftest.py files included; without a run, of the features."""
     return (_RUNS[-1] if _RUNS else _without_pytest()).hook
 
 
 def add_features(manager: pluggy.PluginManager) -> None:
-    """Register every feature as ``bandwidth-NAME``, which pytest's ``-p no:bandwidth-NAME`` leaves out.
+    """Register every feature as ``bandwidth-NAME``; pytest's ``-p no:bandwidth-NAME`` leaves it out.
 
     Raises FeatureFailed.
     """
@@ -45,7 +45,7 @@ def add_features(manager: pluggy.PluginManager) -> None:
 
 
 def _distributions() -> Iterator[Distribution]:
-    """Yield the distributions of `sys.path` whose metadata name the group: each run of pytest waits for it."""
+    """Yield the distributions on `sys.path` whose metadata contain the group; fast, because each run waits for it."""
     for folder in dict.fromkeys(sys.path):
         try:
             names = os.listdir(folder or ".")
@@ -67,7 +67,7 @@ def _loaded(feature: EntryPoint) -> object:
     """Return a feature's module. Raises FeatureFailed where it cannot be imported or a hook lacks its mark."""
     try:
         module: object = feature.load()
-    except Exception as error:  # whatever a module of others raises
+    except Exception as error:  # a feature's module may raise any error
         text = " ".join(str(error).split())[:400]
         raise _failed(feature, f"importing it raised {type(error).__name__}: {text}") from error
     for hook, value in vars(module).items():
@@ -82,13 +82,13 @@ def _failed(feature: EntryPoint, why: str) -> FeatureFailed:
 
 
 def later(function: str) -> Callable[..., Any]:
-    """Return what calls a function of this package, ``module:name``, whose module is imported when it is called."""
+    """Return a callable for a function of this package, ``module:name``; its call imports the module."""
     module, _, name = function.partition(":")
     return lambda *args, **named: getattr(import_module(f"pytest_bandwidth.{module}"), name)(*args, **named)
 
 
 def begin_run(manager: pluggy.PluginManager) -> Callable[[], None]:
-    """Let `hooks` answer for a run of pytest, until what is returned is called."""
+    """Make `hooks` return those of a run of pytest, until the caller calls the returned function."""
     _RUNS.append(manager)
     return lambda: _RUNS.remove(manager)
 

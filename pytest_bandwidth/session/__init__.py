@@ -1,1 +1,1 @@
-"""Tie the rooms to pytest: collect, judge, publish."""
+"""Connect the package to pytest: collect, judge, publish."""

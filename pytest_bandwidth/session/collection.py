@@ -1,4 +1,4 @@
-"""Match what pytest collects with a baseline's entries, to tell which of them no test of the run can measure."""
+"""Match collected tests with a baseline's entries, to find entries that no test of the run can measure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_er
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 
 COLLECTED = pytest.StashKey["Collected"]()
-# A test's node id, which xdist's groups change once collected, and its key by that: asked for again and again.
+# A cache: a test's node id, which xdist's groups change after the collection, and the key for it.
 _KEY = pytest.StashKey[tuple[str, str]]()
 _SUITE = Path(__file__).resolve().parent.parent / "suite"
 
@@ -35,7 +35,7 @@ class Collected:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._items: list[pytest.Item] = []
-        # By the collector's node id: why it was skipped, or "" where it broke, which pytest reports itself.
+        # By the collector's node id: why it was skipped, or "" if it failed, which pytest reports itself.
         self._unread: dict[str, str] = {}
         self._read: set[str] = set()
 
@@ -49,9 +49,9 @@ class Collected:
             self._unread[report.nodeid.removesuffix("/__init__.py")] = reason_of(report) if report.skipped else ""
 
     def unmeasurable(self, entries: Iterable[str], dropped: Sequence[pytest.Item]) -> Unmeasurable:
-        """Say which entries go unmeasured whatever the tests do.
+        """Return the entries that no test of this run can measure.
 
-        dropped: tests that --bandwidth-only leaves out, since they do not take the fixture.
+        dropped: tests that --bandwidth-only leaves out, because they do not take the fixture.
         """
         tests = {key_of(item) for item in self._items}
         keys = list(entries)
@@ -66,7 +66,7 @@ class Collected:
             if key in not_measured or has_test(key, tests):
                 continue
             if not covers(key):
-                # A person named tests by their node ids.
+                # The user selected tests by node id.
                 exempt += _file_of(key) in files and any("::" in arg for arg in asked.file_or_dir)
                 continue
             why = self._why_unread(key)
@@ -76,7 +76,7 @@ class Collected:
                 gone.append(key)
         moved = None
         if not any(has_test(key, tests) for key in keys):
-            # The baseline may be of another rootdir, of which nothing can be told here.
+            # The baseline may belong to another rootdir, whose tests this run did not collect.
             moved = near_miss(tests, [key for key in keys if not exists(root / _file_of(key))])
         if moved:
             return Unmeasurable(not_measured, (), moved, exempt=exempt)
@@ -85,9 +85,9 @@ class Collected:
         return Unmeasurable(not_measured, tuple(key for key in gone if key not in elsewhere), None, elsewhere, exempt)
 
     def left_out(self, entries: Iterable[str], running: Sequence[pytest.Item]) -> tuple[dict[str, str], int]:
-        """Return which entries' tests were collected and are not to run, and why; and how many the command line spares.
+        """Return, by key, why entries' collected tests will not run; and how many entries the command line leaves out.
 
-        running: the tests that are to run.
+        running: the tests that will run.
         """
         run = {key_of(item) for item in running}
         others = [item for item in self._items if key_of(item) not in run]
@@ -107,7 +107,7 @@ class Collected:
         return not_measured, sum(len(of_item[item]) for item in spared)
 
     def _why_unread(self, key: str) -> str | None:
-        """Return why the entry's file was not collected; "" where that is nobody's fault or told; None where it was."""
+        """Return why the entry's file was not collected; "" if pytest reports that; None if it was, or is missing."""
         for nodeid, why in self._unread.items():
             if key.startswith((f"{nodeid}::", f"{nodeid}/")):
                 return why and f"its file was skipped: {why}"
@@ -116,7 +116,7 @@ class Collected:
 
 
 def begin_to_collect(config: pytest.Config) -> None:
-    """Note what is collected from now on, where a baseline is going to be compared with it."""
+    """Record what pytest collects from now on, if the run will compare a baseline with it."""
     settings = settings_of(config)
     runs_nothing = any(config.getoption(option, False) for option in RUNS_NOTHING)
     unjudged = settings.skip or settings.disable or settings.against is not None
@@ -127,14 +127,14 @@ def begin_to_collect(config: pytest.Config) -> None:
 
 
 def concerns_baseline(config: pytest.Config, items: Sequence[pytest.Item]) -> bool:
-    """Return whether a baseline of any device has entries of tests that are to run, or that cannot.
+    """Return whether a baseline of any device has entries whose tests will run, or cannot run.
 
-    Raises pytest.UsageError for a baseline that cannot be read, with strict.
+    With strict, raises pytest.UsageError for a baseline that cannot be read.
     """
     settings, collected = settings_of(config), config.stash.get(COLLECTED, None)
     if collected is None or settings.baseline is None:
         return False
-    from pytest_bandwidth.baseline import keys_at  # kept out of runs without a baseline
+    from pytest_bandwidth.baseline import keys_at  # not imported in runs without a baseline
 
     try:
         keys = keys_at(settings.baseline)
@@ -155,7 +155,7 @@ def _file_of(key: str) -> str:
 
 
 def start_of_empty_set(item: pytest.Item) -> str | None:
-    """Return what node ids begin with of a test that is parametrized with nothing; None for any other test."""
+    """Return the common start of the node ids of a test with an empty parameter set; None for any other test."""
     call = getattr(item, "callspec", None)
     if call is None or not any(type(value).__name__ == "NotSetType" for value in call.params.values()):
         return None
@@ -163,7 +163,7 @@ def start_of_empty_set(item: pytest.Item) -> str | None:
 
 
 def entries_of(item: pytest.Item, by_name: Mapping[str, set[str]]) -> set[str]:
-    """Return the entries of a test. by_name: entries by what may be their test (`by_test`)."""
+    """Return the keys of a test's entries. by_name: keys by the possible names of their tests (`by_test`)."""
     empty = start_of_empty_set(item)
     if empty is None:
         return by_name.get(key_of(item), set())
@@ -171,11 +171,11 @@ def entries_of(item: pytest.Item, by_name: Mapping[str, set[str]]) -> set[str]:
 
 
 def _covers(config: pytest.Config, asked: Namespace) -> Callable[[str], bool]:
-    """Return whether a person asked for the file of an entry, and for all of its tests."""
-    # A person asked for less than the tests of the files and folders that are named.
+    """Return a function of an entry's key: whether the user asked for all tests of its file."""
+    # With these options the user asked for fewer tests than the given files and folders have.
     if any(getattr(asked, name, None) for name in _NARROWING) or config.option.pyargs:
         return lambda _: False
-    # Those, or the folder where pytest was started: what testpaths or addopts name was not asked for.
+    # The user's files and folders, or the folder where pytest was started; not those of testpaths or addopts.
     named, folder, root = asked.file_or_dir or ["."], config.invocation_params.dir, config.rootpath
     places = [Path(normpath(folder / arg)) for arg in map(str, named) if "::" not in arg]
 
@@ -188,9 +188,9 @@ def _covers(config: pytest.Config, asked: Namespace) -> Callable[[str], bool]:
 
 
 def key_of(item: pytest.Item) -> str:
-    """Return the baseline's key of a test: its node id.
+    """Return a test's key in the baseline: its node id.
 
-    ``package.module::test`` where pytest found the file by --pyargs.
+    It is ``package.module::test`` if pytest found the file by --pyargs.
     """
     nodeid = item.nodeid
     known = item.stash.get(_KEY, None)
@@ -215,25 +215,25 @@ def _is_of_suite(file: Path) -> bool:
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return why pytest says that a test or a file was skipped."""
+    """Return pytest's reason for skipping a test or a file."""
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return " ".join(reason.removeprefix("Skipped:").split())[:200]
 
 
-# pytest's options that leave tests out, by their names in its namespace.
+# pytest's options that leave tests out, by their names in the options' namespace.
 _NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
-# Of these a later run cannot be told what they left out: it depends on an earlier run's outcomes.
+# Options whose selection depends on an earlier run's outcomes, so that it cannot be computed again.
 _BY_OUTCOMES = ("lf", "stepwise")
 
 
 def _asked(config: pytest.Config) -> Namespace:
-    """Read the command line alone, without addopts and PYTEST_ADDOPTS, by pytest's own parser."""
-    # The only parser that knows every plugin's options.
+    """Parse only the command line, without addopts and PYTEST_ADDOPTS, with pytest's own parser."""
+    # The only parser with the options of all plugins.
     return config._parser.parse_known_args([str(arg) for arg in config.invocation_params.args])
 
 
 def _left_out_by(options: Namespace, config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return which tests these options leave out, by pytest's own implementation of -k and -m."""
+    """Return the tests that these options leave out, with pytest's own implementation of -k and -m."""
     if any(getattr(options, name, None) for name in _BY_OUTCOMES):
         return set(items)
     prefixes = tuple(getattr(options, "deselect", None) or ())
@@ -242,23 +242,23 @@ def _left_out_by(options: Namespace, config: pytest.Config, items: list[pytest.I
     if selection is not None:
         alone: Any = copy.copy(config)
         alone.option = options
-        alone.hook = SimpleNamespace(pytest_deselected=lambda **_: None)  # it was told once already
+        alone.hook = SimpleNamespace(pytest_deselected=lambda **_: None)  # pytest has called this hook already
         selection.pytest_collection_modifyitems(kept, alone)
     return set(items).difference(kept)
 
 
 MOST_NAMED = 10
-# What makes a folder a rootdir, by pytest's documentation ("Initialization: determining rootdir and configfile").
+# Files that make a folder a rootdir, by pytest's documentation ("Initialization: determining rootdir and configfile").
 _OF_ROOTDIRS = frozenset(
     ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 )
-# Of a repository, from its top; a walk through as many takes some tenths of a second.
+# How many folders of a repository to search, from its top; that takes some tenths of a second.
 _MOST_FOLDERS = 10_000
 _LONGEST_FILE = 1_000_000
 
 
 def by_test(entries: Iterable[str]) -> dict[str, set[str]]:
-    """Sort entries' keys by what may be their test: the whole key, and what stands before each `` @ `` of it."""
+    """Group entries' keys by their possible tests: the whole key, and the part before each `` @ `` in it."""
     found: dict[str, set[str]] = {}
     for key in entries:
         for test in _tests_of(key):
@@ -267,12 +267,12 @@ def by_test(entries: Iterable[str]) -> dict[str, set[str]]:
 
 
 def has_test(key: str, tests: Collection[str]) -> bool:
-    """Return a key is a test's, alone or followed by `` @ label``; parameters of a test may hold that text as well."""
+    """Return whether a key belongs to one of the tests: it is a node id, alone or followed by `` @ label``."""
     return any(test in tests for test in _tests_of(key))
 
 
 def near_miss(tests: Collection[str], entries: Sequence[str]) -> tuple[str, str] | None:
-    """Return a test and an entry that name the same test from different folders; None where there are none."""
+    """Return a node id and an entry's key that differ only in the folder where their paths start; else None."""
     known = {part: test for test in sorted(tests, reverse=True) for part in _ends(test)}
     for key in entries:
         for test in _tests_of(key):
@@ -283,13 +283,13 @@ def near_miss(tests: Collection[str], entries: Sequence[str]) -> tuple[str, str]
 
 
 def of_other_rootdirs(keys: Collection[str], root: Path, baseline: Path) -> dict[str, str]:
-    """Map keys to the rootdir that has a test of that name in that file, where one around `root` has.
+    """Map keys to another rootdir, around `root`, whose file of that path contains the test's name.
 
-    Rootdirs of one repository may share a baseline, and node ids begin at each. keys: of entries without a test here.
+    Rootdirs of one repository may share a baseline; each starts its own node ids. keys: of entries without a test here.
     """
     if not keys:
         return {}
-    # The folder that holds the rootdir's repository and the baseline; the repository where that is too much.
+    # The folder that holds the repository and the baseline; the repository alone if that would be / or the home.
     top = next((folder for folder in (root, *root.parents) if os.path.exists(folder / ".git")), root)
     shared = os.path.commonpath((top, os.path.abspath(baseline)))
     top = top if shared in (top.anchor, os.path.expanduser("~")) else Path(shared)
@@ -310,14 +310,14 @@ def of_other_rootdirs(keys: Collection[str], root: Path, baseline: Path) -> dict
 
 
 def elsewhere_sentence(elsewhere: Mapping[str, str]) -> str:
-    """Say of how many entries the tests are another rootdir's. elsewhere: that rootdir, by key."""
+    """Return a sentence about entries whose tests belong to another rootdir. elsewhere: that rootdir, by key."""
     folders = list(dict.fromkeys(elsewhere.values()))
     what = "1 entry is" if len(elsewhere) == 1 else f"{len(elsewhere)} entries are"
     return f"{what} of tests of another rootdir, for its runs to measure: {listed(folders, MOST_NAMED)}"
 
 
 def _rootdirs_below(top: Path) -> Iterator[Path]:
-    """Return folders that are rootdirs where pytest starts in them, those further up first."""
+    """Yield folders that are rootdirs if pytest starts in them, the higher ones first."""
     waiting, seen = deque([str(top)]), 0
     while waiting and seen < _MOST_FOLDERS:
         folder, seen = waiting.popleft(), seen + 1
@@ -335,7 +335,7 @@ def _rootdirs_below(top: Path) -> Iterator[Path]:
 
 
 def _text_of(folder: Path, file: str) -> str:
-    """Return the start of a test's file below the folder; empty where there is none."""
+    """Return the start of a test file's text, its path taken from the folder; empty if there is no such file."""
     parts = PurePosixPath(file)
     if parts.is_absolute() or ".." in parts.parts or parts.suffix != ".py":
         return ""
@@ -348,7 +348,7 @@ def _text_of(folder: Path, file: str) -> str:
 
 
 def gone_sentence(gone: Sequence[str], path: str) -> str:
-    """Say which entries' tests are gone and how to remove them."""
+    """Return a sentence about entries whose tests are gone, with the command that removes the entries."""
     named = " ".join(quote(key) for key in gone[:MOST_NAMED])
     more = f" (and {len(gone) - MOST_NAMED} more)" if len(gone) > MOST_NAMED else ""
     what = "1 entry has" if len(gone) == 1 else f"{len(gone)} entries have"
@@ -357,7 +357,7 @@ def gone_sentence(gone: Sequence[str], path: str) -> str:
 
 
 def moved_sentence(moved: tuple[str, str], root: Path) -> str:
-    """Say that node ids begin at another folder than the baseline's."""
+    """Return a sentence about node ids that begin at another folder than the baseline's keys."""
     test, key = moved
     return (
         f"the baseline has no entry of these tests, and {key} for {test}: node ids begin at the rootdir, which is "
@@ -366,13 +366,13 @@ def moved_sentence(moved: tuple[str, str], root: Path) -> str:
 
 
 def _tests_of(key: str) -> list[str]:
-    """Return what may be an entry's test, the longest first."""
+    """Return the possible node ids of an entry's test, the longest first: parameters may contain `` @ ``, too."""
     parts = key.split(" @ ")
     return [" @ ".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
 def _ends(test: str) -> list[str]:
-    """Return a test's node id as folders further down name it: ``a/b/c.py::t``, ``b/c.py::t``, ``c.py::t``."""
+    """Return a test's node ids from all lower rootdirs: ``a/b/c.py::t``, ``b/c.py::t``, ``c.py::t``."""
     file, mark, rest = test.partition("::")
     parts = file.split("/")
     return ["/".join(parts[start:]) + mark + rest for start in range(len(parts))]

@@ -1,4 +1,4 @@
-"""Judge what the process that the user started measures: by a baseline, or by another revision."""
+"""Judge the measurements of the process that the user started, by a baseline or by another revision."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import ANCHOR, Settings
 
-# A process that only tells its tests' code runs each once.
-TELL_SECONDS_EACH = 10.0
+# The time for each test of a process that only reports its tests' code: it runs each once.
+REPORT_SECONDS_EACH = 10.0
 
 
 class Judge:
-    """Judge what `measurer` measures; read the baseline when first asked."""
+    """Judge the measurements of `measurer`; read the baseline at its first use."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Judge:
         self.revision = revision
         self._needs_baseline, self._invocation, self._hooked_peak = needs_baseline, invocation, hooked_peak
         self._revision_code = RevisionCode()
-        # Tests' files whose extensions, as far as they are loaded, the revision has as well.
+        # Test files for which the revision has all extensions that are loaded here.
         self._with_extensions: set[Path] = set()
         self._old_code_time = OldCodeTime(settings.settle_time)
 
@@ -69,7 +69,7 @@ class Judge:
         return self.measurer.device.identity
 
     def close(self) -> None:
-        """Remove what was checked out of old code."""
+        """Remove the checkouts of old code."""
         if "_commits" in vars(self):
             self._commits.close()
 
@@ -81,7 +81,7 @@ class Judge:
 
     @property
     def judged_by(self) -> str | None:
-        """Return the revision or the baseline's file; None where nothing is compared."""
+        """Return the revision or the baseline's file, as text; None where nothing is compared."""
         if self.revision is not None:
             unread = self.settings.baseline
             return str(self.revision) if unread is None else f"{self.revision}; {unread} is not read"
@@ -92,14 +92,14 @@ class Judge:
 
     @property
     def old_code(self) -> RevisionCode | KeptCode | None:
-        """Return what gives code of the revision, or of the baseline; None where nothing is compared."""
+        """Return the source of old code: the revision's or the baseline's; None where nothing is compared."""
         if self.revision is not None:
             return self._revision_code
         return None if self.baseline_file is None else KeptCode(self.baseline_file)
 
     @cached_property
     def baseline_file(self) -> Path | None:
-        """Return the file that belongs to this device; it need not exist yet where this run writes it."""
+        """Return the baseline's file for this device; it may not exist yet if this run writes it."""
         if self.settings.baseline is None or self.revision is not None:
             return None
         file = baseline_files.find_file(self.settings.baseline, self._identity)
@@ -109,7 +109,7 @@ class Judge:
 
     @cached_property
     def baseline(self) -> Baseline | None:
-        """Return the baseline, another device's without its figures.
+        """Return the baseline; one of another device without its figures.
 
         Raises BaselineError for a file that is missing, bad, or of another kind of device.
         """
@@ -120,7 +120,7 @@ class Judge:
 
     @cached_property
     def _whole_baseline(self) -> Baseline | None:
-        """Return the baseline as its file has it. Raises BaselineError."""
+        """Return the baseline with all of its file's contents. Raises BaselineError."""
         file = self.baseline_file
         if file is None:
             return None
@@ -143,39 +143,39 @@ class Judge:
 
     @property
     def _runs_old_code(self) -> bool:
-        """Return whether another device's baseline is of use: its code runs here, and it is not to be written."""
+        """Return whether another device's baseline is useful: this run can run its code, and does not write it."""
         comparable = self.measurer.device.launches_old_code or self._identity.on_host
         return comparable and not self.settings.writes_baseline
 
     @property
     def why_old_kernels_cannot_run(self) -> str | None:
-        """Say which kernels of the baseline this machine cannot load; None where it can, or needs none."""
+        """Return a message about the baseline's kernels that this machine cannot load; None without such kernels."""
         device, old = self.measurer.device, self.old_code
         unneeded = self.settings.update or self.settings.settle == "never"
         if unneeded or self.baseline is None or old is None or not device.launches_old_code:
             return None
         return why_not_loadable(device, self.baseline.entries.values(), old.ptx, old.cubin)
 
-    def rows_elsewhere(self, nodeid: str, file: Path, beside: Sequence[str], progress: Progress) -> Rows:
-        """Return what the revision said of a test's code, by label; what is the same there need not be measured.
+    def rows_elsewhere(self, nodeid: str, file: Path, of_file: Sequence[str], progress: Progress) -> Rows:
+        """Return the revision's rows about a test's code, by label; unchanged code need not be measured.
 
-        beside: node ids of all tests of its file that this run measures: they are asked for once, together.
+        of_file: node ids of all tests of the file that this run measures. One process reports their code together.
         """
         if self.revision is None or self.settings.disable:
             return NO_ROWS
         counts = self._identity.counts_only
         if counts and self.revision.holds_plugin:
-            return NO_ROWS  # the plugin that counts is itself another one there
+            return NO_ROWS  # the revision has its own plugin, whose counts may differ
         if file not in self._with_extensions:
             check_extensions(self.revision)
             self._with_extensions.add(file)
-        timeout = FRESH_SECONDS_LEAST + len(beside) * TELL_SECONDS_EACH
+        timeout = FRESH_SECONDS_LEAST + len(of_file) * REPORT_SECONDS_EACH
         worktrees = Worktrees(self._invocation, self.revision, self._identity.option, nodeid, file, timeout)
-        rows = self._revision_code.of(worktrees, beside, partial(self.measurer.locked, progress), progress.show)
-        return NO_ROWS if counts else rows  # counts are taken on this side in any case
+        rows = self._revision_code.of(worktrees, of_file, partial(self.measurer.locked, progress), progress.show)
+        return NO_ROWS if counts else rows  # the current code is counted in any case
 
     def prepare(self) -> None:
-        """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
+        """Open the device and read the baseline now, so that errors are reported before any test runs."""
         self.measurer.prepare()
         if self._is_anchored and self._identity.counts_only and not self.settings.disable:
             raise UsageError(
@@ -197,15 +197,15 @@ class Judge:
             )
 
     def asked(self, test: MeasuredTest, progress: Progress) -> JudgedTest:
-        """Return what evidence about a test can be gathered with."""
+        """Return the test with the means to gather evidence about it."""
         asked = JudgedTest(test, self.measurer, self._invocation, progress)
         old_kernels = self._old_kernels(asked)
         return asked if old_kernels is None else replace(asked, old_kernel=old_kernels.old_kernel_of)
 
     def judge(self, measurements: Mapping[str, Measurement], asked: JudgedTest) -> dict[str, Judged]:
-        """Judge one test's measurements; verdicts by key.
+        """Judge one test's measurements; return the verdicts by key.
 
-        The device's lock is held for each fresh process, or for the two of a pair: others measure in between.
+        The device's lock is held for each fresh process, or for the two of a pair. Other runs measure in between.
         """
         settings, old_kernels = self.settings, self._old_kernels(asked)
         limits = Limits(
@@ -230,18 +230,18 @@ class Judge:
     def _evidence(
         self, measurements: Mapping[str, Measurement], asked: JudgedTest, limits: Limits
     ) -> dict[str, Evidence]:
-        """Return what is known of the measurements before anything more runs."""
+        """Return the evidence about the measurements before further processes run."""
         if self.revision is not None:
             rows = self._revision_code.known(self._worktrees(asked.test, self.revision))
             return against_evidence(measurements, limits, self.revision, rows)
         evidence = first_evidence(measurements, self.baseline, limits)
         if not self._is_anchored:
             return evidence
-        # Of an older commit than the baseline's runs their figures and code say nothing.
+        # The anchor's commit is older than the baseline's runs, so their figures and code are no evidence about it.
         return {key: replace(one, stored=None, is_same_code=False) for key, one in evidence.items()}
 
     def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> list[Resolver]:
-        """Return what compares changed or unknown code with old code, the best first."""
+        """Return the methods of comparing changed or unknown code with old code, the best first."""
         kernels: list[Resolver] = [] if old_kernels is None else [old_kernels.gather]
         if self.revision is not None:
             pairs = CommitPairs(self.revision, asked, lambda one, _: self._worktrees(asked.test, one), limits)
@@ -255,7 +255,7 @@ class Judge:
 
     @property
     def _is_anchored(self) -> bool:
-        """Return whether tests are compared with the commits of their entries' anchors."""
+        """Return whether the run compares tests with the commits of their entries' anchors."""
         return self.settings.against == ANCHOR
 
     def _worktrees(self, test: MeasuredTest, revision: Revision, rounds_share: float = 1.0) -> Worktrees:
@@ -269,7 +269,7 @@ class Judge:
         return asked
 
     def _old_kernels(self, asked: JudgedTest) -> OldKernels | None:
-        """Return what alternates old kernels with new ones; None where the device cannot, or there are none."""
+        """Return the runner of old kernels next to new ones; None if the device or the run does not support it."""
         old = self.old_code
         if old is None or not self.measurer.device.launches_old_code:
             return None

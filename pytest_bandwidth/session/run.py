@@ -1,6 +1,6 @@
-"""Tell what is one for a whole run: how it was started, its revision, its commit, and where it takes place.
+"""Provide the facts of a whole run: how it was started, its revision, its commit, and its environment.
 
-pytest-xdist's processes share the first two. Without it a process is its own controller.
+pytest-xdist's processes share the first two. Without xdist a process is its own controller.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pytest_bandwidth.options.settings import ANCHOR
 _REVISION = pytest.StashKey[Revision]()
 
 
-def tell_worker(node: Any) -> None:
-    """Tell a worker what only the controller knows: how it was started, and its revision."""
+def configure_worker(node: Any) -> None:
+    """Send a worker the controller's facts: how pytest was started, and the revision."""
     node.workerinput["bandwidth_as_module"] = started_as_module()
     node.workerinput["bandwidth_every_test"] = node.config.option.dist == "each"
     revision = _check_out(node.config)
@@ -44,14 +44,14 @@ def tell_worker(node: Any) -> None:
 
 
 def invocation_of(config: pytest.Config) -> Invocation:
-    """Return how to start this run anew, from where this process stands: a worker may be on another machine.
+    """Return how to start this run again from this process: a worker may be on another machine.
 
-    Its arguments are the controller's, with paths as they are where the worker runs.
+    The arguments are the controller's, with paths as they are on the worker's machine.
     """
     given: dict[str, Any] = getattr(config, "workerinput", {})
     extra = []
     if config.pluginmanager.hasplugin("xdist"):
-        extra += ["-n0"]  # no workers of its own: goes before --dist and --tx
+        extra += ["-n0"]  # no workers of its own: this overrides --dist and --tx
     if config.pluginmanager.hasplugin("_cov") or config.pluginmanager.hasplugin("pytest_cov"):
         extra += ["--no-cov"]
     return Invocation(
@@ -63,7 +63,7 @@ def invocation_of(config: pytest.Config) -> Invocation:
 
 
 def revision_of(config: pytest.Config) -> Revision | None:
-    """Return the revision that this run judges by: checked out by the controller, for its workers too."""
+    """Return the revision that this run compares with; the controller checks it out, for its workers too."""
     if not hasattr(config, "workerinput"):
         return _check_out(config)
     given: dict[str, Any] | None = config.workerinput.get("bandwidth_revision")
@@ -71,9 +71,9 @@ def revision_of(config: pytest.Config) -> Revision | None:
 
 
 def _check_out(config: pytest.Config) -> Revision | None:
-    """Check the run's revision out when first called; return None where nothing is to be measured against one.
+    """Check the run's revision out at the first call; return None if the run compares with no revision.
 
-    It goes when pytest ends, however that is. Raises pytest.UsageError, one line, where there is no such revision.
+    It is removed when pytest ends, also by a signal. Raises pytest.UsageError, one line, for an unknown revision.
     """
     settings = settings_of(config)
     name = settings.against
@@ -102,9 +102,9 @@ _PACKAGES = (
 
 
 def describe(root: Path, started: float, baseline: Path | None = None, commit: str | None = None) -> dict[str, object]:
-    """Gather JSON-ready facts about the software around a run that began at `started`, in seconds since the epoch.
+    """Return JSON-ready facts about the environment of a run that began at `started`, in seconds since the epoch.
 
-    baseline: what the run may have written, a file or a folder. commit: as in `commit_of_run`.
+    baseline: the file or folder that the run may have written. commit: as in `commit_of_run`.
     """
     versions = {}
     for name in _PACKAGES:
@@ -118,7 +118,7 @@ def describe(root: Path, started: float, baseline: Path | None = None, commit: s
         "host": platform.node(),
         "root": root_in_checkout(root),
         "commit": commit_of_run(root, commit),
-        "uncommitted_changes": None if (files := uncommitted_beside(root, baseline)) is None else bool(files),
+        "uncommitted_changes": None if (files := uncommitted_code(root, baseline)) is None else bool(files),
         "command": own_command(sys.argv),
         "ci": bool(os.environ.get("CI")),
         "started_at": format_moment(datetime.fromtimestamp(started, timezone.utc)),
@@ -126,18 +126,18 @@ def describe(root: Path, started: float, baseline: Path | None = None, commit: s
 
 
 def commit_of_run(root: Path, given: str | None) -> str | None:
-    """Return the full hash of the commit that runs; None where nothing says it.
+    """Return the full hash of the current commit; None where it is unknown.
 
-    Where there is no repository, as in a container: given (ini bandwidth_commit), or what GitHub or GitLab say.
+    Without a repository, as in a container, it is `given` (ini bandwidth_commit), or GitHub's or GitLab's variable.
     """
-    said = (given, *(os.environ.get(name) for name in _COMMIT_VARIABLES))
-    return current_commit(root) or next((one for one in said if one and FULL_HASH.fullmatch(one)), None)
+    others = (given, *(os.environ.get(name) for name in _COMMIT_VARIABLES))
+    return current_commit(root) or next((one for one in others if one and FULL_HASH.fullmatch(one)), None)
 
 
-def uncommitted_beside(root: Path, baseline: Path | None) -> list[str] | None:
-    """Return the files by which what ran may be other than the commit holds; None if git does not say.
+def uncommitted_code(root: Path, baseline: Path | None) -> list[str] | None:
+    """Return files that make the code differ from the commit; None where git gives no answer.
 
-    What updates of the baseline write is no part of what ran.
+    Files that updates of the baseline write are left out: they are no part of the code.
     """
     if baseline is None:
         return uncommitted_files(root)
@@ -146,10 +146,10 @@ def uncommitted_beside(root: Path, baseline: Path | None) -> list[str] | None:
 
 
 def now() -> str:
-    """Tell the moment: UTC in ISO 8601, to the second."""
+    """Return the current time: UTC in ISO 8601, to the second."""
     return format_moment(datetime.now(timezone.utc))
 
 
 def new_run_id() -> str:
-    """Make a name that sorts by time and is unique: 20261121T040000Z-3f2c1ab9."""
+    """Return a unique name that sorts by time: 20261121T040000Z-3f2c1ab9."""
     return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:8]}"

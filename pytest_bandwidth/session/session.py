@@ -58,18 +58,18 @@ from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncomm
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
 from pytest_bandwidth.session.collection import COLLECTED, by_test, entries_of, key_of, reason_of
 from pytest_bandwidth.session.judge import Judge
-from pytest_bandwidth.session.publishing.gathered import Row, verdict_said
+from pytest_bandwidth.session.publishing.gathered import Row, verdict_reason
 from pytest_bandwidth.session.publishing.run_files import check_outputs
-from pytest_bandwidth.session.run import invocation_of, revision_of, uncommitted_beside
+from pytest_bandwidth.session.run import invocation_of, revision_of, uncommitted_code
 
 _ROWS = pytest.StashKey[list[Row]]()
-# Why a test skipped that is for other devices than this one, or not to be had on it.
+# Why a test skipped on this device: it is for other devices, or this device does not support it.
 _NOT_HERE = pytest.StashKey[str]()
 _KEYWORDS = {
     name: list(inspect.signature(getattr(Bandwidth, name)).parameters)[1:]
     for name in ("launch", "bind", "compare", "kernel", "random", "empty")
 }
-# How Python says that a method of the fixture has no such argument; 3.10 leaves the class out.
+# Python's message for an unknown keyword argument of a fixture's method; Python 3.10 leaves the class out.
 _MISSPELT = re.compile(rf"^(?:Bandwidth\.)?({'|'.join(_KEYWORDS)})\(\) got an unexpected keyword argument '(\w+)'")
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SUITE = _PACKAGE / "suite"
@@ -77,7 +77,7 @@ _STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 class BandwidthSession:
-    """Tie the run's measurer and judge to pytest's tests; made once there are any that measure.
+    """Connect the run's measurer and judge with pytest's tests; made if a run has tests that measure.
 
     judge: None in a child, whose parent judges.
     """
@@ -92,18 +92,18 @@ class BandwidthSession:
         self._problem = problem
         self._line = ProgressLine(config)
         self._writes = False
-        # What `finish` has for the controller, where that is this process.
+        # The message of `finish` for the controller, if this process is the controller.
         self.at_end: Plain | None = None
         self._unmeasurable = Unmeasurable()
-        # What tests failed by, by node id.
+        # Why tests failed, by node id.
         self._failing: dict[str, str] = {}
-        # The device and its peak, and their text on reports: the same for every test.
-        self._told_device: tuple[DeviceIdentity, Peak | None, str] | None = None
-        # Node ids of the bandwidth tests by file, once one asks for the fixture.
+        # The device and its peak, and their JSON text for reports, which is the same for every test.
+        self._device_text: tuple[DeviceIdentity, Peak | None, str] | None = None
+        # Node ids of the bandwidth tests, by file; set when the first test requests the fixture.
         self._by_file: dict[Path, list[str]] | None = None
 
     def header(self) -> list[str]:
-        """Name device, peak and baseline in a line; then old kernels that cannot run, and what to commit first."""
+        """Return lines: one with device, peak and baseline, then notes on old kernels and on uncommitted files."""
         judge, settings = self._judge, self._settings
         identity, peak = self._measurer.device.identity, self._measurer.peak
         if settings.disable:
@@ -115,23 +115,23 @@ class BandwidthSession:
         notes = (None if judge.baseline is None else judge.baseline.note, judge.why_old_kernels_cannot_run)
         lines += [f"bandwidth: {printable(note)}" for note in notes if note is not None]
         if settings.writes_baseline and not identity.counts_only:
-            uncommitted = uncommitted_beside(self._config.rootpath, settings.baseline)
+            uncommitted = uncommitted_code(self._config.rootpath, settings.baseline)
             lines += [uncommitted_line(uncommitted)] if uncommitted else []
         return lines
 
     def wait_for_turn(self) -> None:
-        """Wait, in a fresh process, until it may measure: before any fixture of a test is set up."""
+        """In a fresh process, wait for its turn to measure, before any fixture of a test is set up."""
         if self._request is not None:
             self._measurer.turns_of = self._request.begin(self._measurer.device)
 
     def note_collected(self, dropped: Sequence[pytest.Item]) -> None:
-        """Keep in mind the baseline's entries for which no test is to run; dropped: tests without the fixture."""
+        """Record the baseline's entries for which no test will run. dropped: tests without the fixture."""
         collected = self._config.stash.get(COLLECTED, None)
         if collected is not None and self._entries_by_test:
             self._unmeasurable = collected.unmeasurable(self._baseline_keys, dropped)
 
     def fixture_for(self, request: pytest.FixtureRequest) -> Bandwidth:
-        """Make the test's own fixture value. Raises what is wrong with device, baseline or marker."""
+        """Make the fixture's value for the test. Raises BandwidthError for problems of device, baseline or marker."""
         item = request.node
         if self._problem is not None:
             raise self._problem
@@ -147,16 +147,16 @@ class BandwidthSession:
             for one in item.session.items:
                 if "bandwidth" in getattr(one, "fixturenames", ()):
                     self._by_file.setdefault(one.path, []).append(one.nodeid)
-        beside = self._by_file.get(item.path, [])
-        if "bandwidth" not in getattr(item, "fixturenames", ()):  # one that asks for the fixture in its body
-            beside = [*beside, item.nodeid]
+        of_file = self._by_file.get(item.path, [])
+        if "bandwidth" not in getattr(item, "fixturenames", ()):  # it requests the fixture in its body
+            of_file = [*of_file, item.nodeid]
         test, line = getattr(item, "function", None), Progress(item.name, self._line)
-        rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, beside, line)
+        rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, of_file, line)
         files = partial(files_of_test, self._read_files, request)
         return Bandwidth(self._measurer, marker, item.path, line, test, rows, files, self._watching)
 
     def _watching(self, watched: Watched) -> list[Watch]:
-        """Return those who look on at a measurement."""
+        """Return the watches of the hook `pytest_bandwidth_watch` for a measurement."""
         found = called_hook(self._config, "pytest_bandwidth_watch", watched=watched)
         return brought("pytest_bandwidth_watch", [found], Watch)
 
@@ -166,7 +166,7 @@ class BandwidthSession:
         return None if opened is None else ReadFiles(opened, self._config.getini("python_files"))
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
-        """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""
+        """Judge all of the test's measurements; fail the test (pytest.fail) if one verdict fails it."""
         if self._settings.disable:
             return
         outside = self._refuted(fixture)
@@ -189,7 +189,7 @@ class BandwidthSession:
         pytest.fail("\n".join(messages.values()), pytrace=False)
 
     def _refuted(self, fixture: Bandwidth) -> str | None:
-        """Refute all that the test measured where it wrote beyond the ends of its arrays; return what was written."""
+        """Refute the test's measurements if it wrote out of its arrays' bounds; return a text about those writes."""
         outside = None if self._judge is None else self._measurer.device.written_out_of_bounds()
         if outside is not None:
             found = Finding(Rule.OUT_OF_BOUNDS, outside)
@@ -197,9 +197,9 @@ class BandwidthSession:
         return outside
 
     def judge_without_fixture(self, item: pytest.Item) -> None:
-        """With strict, fail a test that is marked itself and took no fixture: its floors would hold nothing.
+        """With strict, fail a test that has the marker and does not take the fixture: nothing checks its floors.
 
-        A marker of its class or module, or one that a conftest.py adds, may be for others.
+        A marker of its class or module, or from a conftest.py, is ignored here: it may be for other tests.
         """
         marks = getattr(getattr(item, "function", None), "pytestmark", ())
         if self._problem is not None or self._settings.disable or not self._strict:
@@ -209,15 +209,15 @@ class BandwidthSession:
             self._fail(item, f"{without}; take it, or remove the marker")
 
     def judge_failed(self, item: pytest.Item, fixture: Bandwidth, error: BaseException) -> None:
-        """Show what was found in a test whose body failed, and judge what was counted: it may be why.
+        """Show findings of a test whose body failed, and judge its counts: they may explain the failure.
 
-        What was timed is not judged: its confirmation would run a test that is known to fail. Of its findings only
-        those on arguments are shown. A test that skips since its kernel is not executed is judged like others.
+        Timed measurements are not judged, because new processes would run a failing test. Of their findings only those
+        about arguments are shown. A test that skips because its kernel is not executed is judged like others.
         """
         if self._settings.disable:
             return
         outside = None
-        with suppress(BandwidthError):  # the test fails already, by its own
+        with suppress(BandwidthError):  # the test has failed already, by its own error
             outside = self._refuted(fixture)
         if outside is not None:
             item.add_report_section("call", "bandwidth findings", printable_lines(outside))
@@ -235,30 +235,30 @@ class BandwidthSession:
             return
         try:
             messages = self._record(item, fixture, self._judged(item, fixture))
-        except BandwidthError as error:  # the test fails already, by its own
+        except BandwidthError as error:  # the test has failed already, by its own error
             messages = {"": printable_lines(str(error))}
         if messages:
             item.add_report_section("call", "bandwidth verdict", "\n".join(messages.values()))
 
     def begin(self, item: pytest.Item) -> None:
-        """Forget what an earlier attempt at the test failed by: a plugin may run it again."""
+        """Forget the failure of an earlier attempt: a plugin may run the test again."""
         self._failing.pop(item.nodeid, None)
 
-    def note_failed(self, item: pytest.Item, said: str) -> None:
-        """Keep in mind that a test failed: its report may say otherwise before it arrives."""
+    def note_failed(self, item: pytest.Item, reason: str) -> None:
+        """Record that a test failed: a plugin may change its report before the controller gets it."""
         if self._problem is None and not self._settings.disable:
-            self._failing.setdefault(item.nodeid, said)
+            self._failing.setdefault(item.nodeid, reason)
 
-    def _fail(self, item: pytest.Item, said: str, code: str = "not-measured") -> None:
-        self.note_failed(item, said)
-        pytest.fail(f"{said}\n{wording.help_line(code)}", pytrace=False)
+    def _fail(self, item: pytest.Item, reason: str, code: str = "not-measured") -> None:
+        self.note_failed(item, reason)
+        pytest.fail(f"{reason}\n{wording.help_line(code)}", pytrace=False)
 
     def attach(self, item: pytest.Item, report: pytest.TestReport, *, subtest_failed: bool = False) -> None:
-        """Put the test's rows on its report, as text that xdist can carry, and the figures into JUnit's XML.
+        """Add the test's rows to its report, as text that xdist can send.
 
-        With strict, fail a test that passed or skipped and left entries of the baseline unmeasured. Without it, fail
-        one that this device measured before and cannot measure now.
-        subtest_failed: whether one did; a test of unittest's passes all the same.
+        With strict, fail a test that passed or skipped and left entries of the baseline unmeasured. Without strict,
+        fail such a test only if this device measured it before and cannot measure it now.
+        subtest_failed: whether a subtest failed; the report of a unittest test is "passed" even then.
         """
         self._line.clear()
         rows = item.stash.get(_ROWS, [])
@@ -266,8 +266,8 @@ class BandwidthSession:
         if rows and report.when == "call":
             if expected_to_fail:
                 rows = [replace(row, outcome=replace(row.outcome, xfail=report.wasxfail)) for row in rows]
-            # pytest carries further attributes of a report through xdist as they are; user_properties would land in
-            # JUnit's XML, samples and all. xdist packs each value on its own, in Python, and one text at once.
+            # pytest sends further attributes of a report through xdist unchanged. user_properties would put all samples
+            # into JUnit's XML. xdist packs nested values one by one, in Python, but a single text at once.
             vars(report)["bandwidth_rows"] = json.dumps([row.to_plain() for row in rows])
             vars(report)["bandwidth_subtest_failed"] = subtest_failed
             self.attach_device(report)
@@ -275,7 +275,7 @@ class BandwidthSession:
             return
         reason = item.stash.get(_NOT_HERE, None)
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
-        # This device measured it once, and cannot any more: a kernel that is not modelled, say.
+        # This device measured the test once, and cannot any more: for example, its kernel is not modelled now.
         no_longer = reason is not None and self._is_own_baseline and self._is_for_this_device(item)
         if not_measured and (self._strict or no_longer) and not expected_to_fail:
             report.outcome = "failed"
@@ -287,19 +287,19 @@ class BandwidthSession:
             self.attach_device(report)
 
     def attach_device(self, report: pytest.TestReport) -> None:
-        """Put the device on a test's report, where there is one and it is to measure."""
+        """Add the device to a test's report, if the device is available and the run measures."""
         if self._problem is not None or self._settings.disable:
             return
         identity, peak = self._measurer.device.identity, self._measurer.peak
-        if self._told_device is None or self._told_device[:2] != (identity, peak):
-            self._told_device = identity, peak, json.dumps(device_plain(identity, peak))
-        vars(report)["bandwidth_device"] = self._told_device[2]
+        if self._device_text is None or self._device_text[:2] != (identity, peak):
+            self._device_text = identity, peak, json.dumps(device_plain(identity, peak))
+        vars(report)["bandwidth_device"] = self._device_text[2]
 
     def finish(self, running: Sequence[pytest.Item]) -> None:
-        """Tell the controller what failed, what no test was to measure, what runs, and an update's further runs.
+        """Send the controller the failed tests, unmeasurable entries, due entries, and an update's further runs.
 
-        Those are taken here in a worker with a device of its own, which only it may be able to reach.
-        running: the tests that were to run in the end.
+        A worker with its own device takes the further runs here, because other processes may not reach that device.
+        running: the tests that were selected to run.
         """
         settings, unmeasurable, due = self._settings, self._unmeasurable, {}
         # A worker that runs all tests may have a device of its own.
@@ -327,13 +327,13 @@ class BandwidthSession:
             except (BandwidthError, OSError) as error:
                 given["trouble"] = str(error)
         if hasattr(self._config, "workerinput"):
-            # xdist sets this on a worker's config, and sends it to the controller.
+            # xdist sets `workeroutput` on a worker's config, and sends it to the controller.
             vars(self._config)["workeroutput"]["bandwidth_at_end"] = given
         else:
             self.at_end = given
 
     def _not_measured(self, item: pytest.Item, report: pytest.TestReport, measured: set[str]) -> dict[str, str]:
-        """Return why each of the baseline's entries of this test went unmeasured, by key."""
+        """Return, by key, why entries of this test were not measured."""
         missing = self.entries_of(item) - measured
         if not missing:
             return {}
@@ -350,9 +350,9 @@ class BandwidthSession:
         return dict.fromkeys(sorted(missing), why)
 
     def entries_of(self, item: pytest.Item) -> set[str]:
-        """Return the keys of the test's entries in the baseline; none where nothing is compared.
+        """Return the keys of the test's entries in the baseline; empty where nothing is compared.
 
-        The test need not take the fixture any more.
+        The test may have entries even if it does not take the fixture any more.
         """
         return entries_of(item, self._entries_by_test)
 
@@ -361,11 +361,11 @@ class BandwidthSession:
         if self._problem is not None or self._settings.disable or self._judge is None:
             return ()
         baseline = self._judge.baseline
-        # What another device measured need not be measured here.
+        # The run need not measure the entries of another device.
         return () if baseline is None or baseline.code_of is not None else baseline.entries
 
     def _is_for_this_device(self, item: pytest.Item) -> bool:
-        """Return whether the test's marker asks for no other device."""
+        """Return whether the test's marker allows this device."""
         try:
             refuse_other_devices(read_marker(list(item.iter_markers("bandwidth"))), self._measurer.device.chosen)
         except BandwidthError:
@@ -374,7 +374,7 @@ class BandwidthSession:
 
     @property
     def _is_own_baseline(self) -> bool:
-        """Return whether this run compares with a baseline of this device: one of another device has its code alone."""
+        """Return whether this run compares with a baseline of this device; one of another device has only code."""
         baseline = None if self._judge is None or self._settings.writes_baseline else self._judge.baseline
         return baseline is not None and baseline.device is not None
 
@@ -386,7 +386,7 @@ class BandwidthSession:
         key = key_of(item)
         by_key = {key if label is None else f"{key} @ {label}": m for label, m in fixture.measurements.items()}
         seconds = sum(m.rounds.wall_seconds for m in by_key.values())
-        # As an argument that does not depend on the current folder.
+        # A command-line argument that does not depend on the current folder.
         target = f"{item.path}::{key.partition('::')[2]}"
         test = MeasuredTest(item.nodeid, target, fixture.marker, seconds)
         try:
@@ -408,7 +408,7 @@ class BandwidthSession:
             self._line.clear()
 
     def _record(self, item: pytest.Item, fixture: Bandwidth, judged: Mapping[str, Judged]) -> dict[str, str]:
-        """Store a row for each measurement; return the messages of those that fail, by key."""
+        """Store a row for each measurement; return, by key, the messages of those that fail the test."""
         failures = {}
         file, line, _ = item.location
         old = None if self._judge is None else self._judge.old_code
@@ -423,10 +423,10 @@ class BandwidthSession:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             as_it_should = one.decision.status in (Status.OK, Status.IMPROVED)
             if one.entry is not None and one.entry.xfail and as_it_should:
-                told = Finding(
+                xpass = Finding(
                     XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there", NOTE
                 )
-                one = replace(one, measurement=one.measurement.with_finding(told))
+                one = replace(one, measurement=one.measurement.with_finding(xpass))
             at, several, label = None if line is None else line + 1, len(judged) > 1, one.measurement.label
             called_at = fixture.called_at.get(label) if several else None
             place = file if at is None else f"{file}:{called_at or at}"
@@ -444,7 +444,7 @@ class BandwidthSession:
                 message = wording.untouched_message(one.measurement, context)
             if message is not None:
                 failures[key] = message = printable_lines(message)
-                self.note_failed(item, verdict_said(one.decision.status))
+                self.note_failed(item, verdict_reason(one.decision.status))
             outcome = outcome_of(
                 item.nodeid,
                 key,
@@ -462,7 +462,7 @@ class BandwidthSession:
             ptx, cubin, files = (None, None, None) if kept is None else (kept.ptx, kept.cubin, kept.files)
             item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, cubin, files))
             self._writes |= written
-            # pytest writes these to JUnit's XML; the item's list is the one that counts there.
+            # pytest writes these to JUnit's XML, from the item's list.
             suffix = f"[{outcome.label}]" if outcome.label else ""
             if outcome.gbps is not None:
                 item.user_properties.append((f"bandwidth_gbps{suffix}", outcome.gbps))
@@ -470,16 +470,14 @@ class BandwidthSession:
         return failures
 
     def _update_command(self, item: pytest.Item) -> str | None:
-        """Return the command that saves the test's new figures, typed where this run was started; None where no
-        baseline is given.
-        """
+        """Return the command that saves the test's new figures; None where no baseline is given."""
         settings, places, given = self._settings, places_of(self._config), self._config.option
         if settings.baseline is None:
             return None
         words = ["python", "-m", "pytest"] if invocation_of(self._config).as_module else ["pytest"]
         words += ["-c", str(given.inifilename)] if given.inifilename else []
         words += [f"--rootdir={given.rootdir}"] if given.rootdir else []
-        # A test's id begins at the root folder.
+        # A path relative to the folder where pytest was started; a node id is relative to the rootdir.
         file = os.path.relpath(item.path, self._config.invocation_params.dir)
         words.append(f"{file}::{_in_file(item.nodeid)}")
         words += [
@@ -496,10 +494,10 @@ def _in_file(key: str) -> str:
 
 
 def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthSession:
-    """Open the device and read the baseline, so that what is wrong is said before any test runs.
+    """Open the device and read the baseline, so that errors are reported before any test runs.
 
     unasked: whether no test takes the fixture: then the device need not have a baseline.
-    Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
+    Raises pytest.UsageError, one line a problem. In an xdist worker, which such an error would end, every bandwidth
     test fails with it instead.
     """
     request, settings = request_of(config), settings_of(config)
@@ -528,32 +526,32 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
 
 
 def peak_of_hook(config: pytest.Config, identity: DeviceIdentity) -> Peak | None:
-    """Ask the user's hook for the device's peak. Raises pytest.UsageError for what is no bandwidth."""
+    """Return the device's peak from the user's hook. Raises pytest.UsageError for a value that is no bandwidth."""
     try:
-        said = called_hook(config, "pytest_bandwidth_peaks", identity=identity)
+        peak = called_hook(config, "pytest_bandwidth_peaks", identity=identity)
     except UserHookFailed as error:
         raise usage_error(error) from error
-    if said is None:
+    if peak is None:
         return None
     try:
-        return Peak(parse_gbps(str(said)) * 1e9, "the hook pytest_bandwidth_peaks")
+        return Peak(parse_gbps(str(peak)) * 1e9, "the hook pytest_bandwidth_peaks")
     except ValueError as error:
         raise usage_error(f"pytest_bandwidth_peaks, for {identity.name}: {error}") from None
 
 
 @contextmanager
 def one_line_failures(item: pytest.Item) -> Iterator[None]:
-    """Turn the package's own errors into a failure of one line with its place, and NotOnThisDevice into a skip."""
+    """Turn the package's own errors into a one-line failure with its place, and NotOnThisDevice into a skip."""
     try:
         yield
     except NotOnThisDevice as reason:
         item.stash[_NOT_HERE] = str(reason)
         raise pytest.skip.Exception(printable_sentence(str(reason)), _use_item_location=True) from None
     except BandwidthError as error:
-        # A hook's failure names its place itself.
+        # The message of a hook's failure contains its place already.
         place = "" if isinstance(error, UserHookFailed) else _place(error, error.__traceback__)
-        said = wording.with_help(error, printable_lines(f"{place}{error}"))
-        raise pytest.fail.Exception(said, pytrace=False) from None
+        text = wording.with_help(error, printable_lines(f"{place}{error}"))
+        raise pytest.fail.Exception(text, pytrace=False) from None
     except TypeError as error:
         misspelt = _MISSPELT.search(str(error))
         if misspelt is None:
@@ -565,7 +563,7 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
 
 
 def _place(error: Exception, trace: TracebackType | None) -> str:
-    """Return ``file.py:12: `` of the innermost frame that is the user's own; empty where there is none."""
+    """Return ``file.py:12: `` of the innermost frame in the user's own code; empty without such a frame."""
     innermost: Any = error.__cause__.__traceback__ if error.__cause__ is not None else trace
     for frame in reversed(traceback.extract_tb(innermost)):
         path = Path(frame.filename)

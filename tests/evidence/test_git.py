@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 from pytest_bandwidth.evidence.git import commit_named, commit_of_hash, current_commit, uncommitted_files
 from pytest_bandwidth.evidence.git import git as asked
-from pytest_bandwidth.session.run import uncommitted_beside
+from pytest_bandwidth.session.run import uncommitted_code
 
 PTX = f"{'0a' * 16}.ptx"
 
@@ -80,17 +80,17 @@ def test_what_updates_write_is_no_part_of_what_ran(repo, monkeypatch):
     everything = ["baselines/gpu.yaml", f"baselines/code/{PTX}"]
     assert uncommitted_files(repo) == everything
     for baseline in ("baselines/gpu.yaml", "baselines"):
-        assert uncommitted_beside(repo, Path(baseline)) == []
+        assert uncommitted_code(repo, Path(baseline)) == []
     for another in ("other.yaml", "other"):
-        assert uncommitted_beside(repo, repo / another) == everything
+        assert uncommitted_code(repo, repo / another) == everything
     put(repo, "baselines/code/kernel.ptx")  # somebody's own
     for baseline in ("baselines/gpu.yaml", "baselines"):
-        assert uncommitted_beside(repo, repo / baseline) == ["baselines/code/kernel.ptx"]
+        assert uncommitted_code(repo, repo / baseline) == ["baselines/code/kernel.ptx"]
 
 
 def test_nothing_is_known_of_what_is_no_repository(tmp_path):
     assert uncommitted_files(tmp_path) is None
-    assert uncommitted_beside(tmp_path, tmp_path / "b.yaml") is None
+    assert uncommitted_code(tmp_path, tmp_path / "b.yaml") is None
 
 
 def commit(repo, text):

@@ -1,1 +1,1 @@
-"""Put a run's rows together when its tests have run: baseline, files, summary."""
+"""Publish a run's results after its tests: the baseline's update, files, summary."""

@@ -1,6 +1,6 @@
-"""Gather what a run's tests reported, by device, and report on each device once the run is over.
+"""Gather the results of a run's tests by device, and hold the report on each device.
 
-Under pytest-xdist's --dist=each every worker may have a device of its own; otherwise there is one.
+With pytest-xdist's --dist=each every worker may have its own device; otherwise there is one device.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the code to keep.
+    """Hold one judged measurement, its test's marker options, and the code to keep.
 
-    ptx, cubin, files: the code that an update keeps, or that a child process hands to the run that started it.
+    ptx, cubin, files: the code that an update keeps, or that a child process sends to its parent.
     """
 
     outcome: Outcome
@@ -40,36 +40,36 @@ class Row:
     files: str | None = None
 
     def to_plain(self) -> Plain:
-        """Make it plain data, which travels with pytest's report of the test."""
+        """Return the row as plain data, for pytest's report of the test."""
         return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), **self.code_plain()}
 
     def code_plain(self) -> Plain:
-        """Make plain data of the code to keep: PTX, machine code, a list of files, by name; only what there is."""
+        """Return the code to keep as plain data, by name: PTX, machine code, a list of files, as far as present."""
         cubin = None if self.cubin is None else text_of_cubin(self.cubin)
         found = {"ptx": self.ptx, "cubin": cubin, "files": self.files}
         return {name: text for name, text in found.items() if text is not None}
 
 
 def row_of(plain: Plain) -> Row:
-    """Make a row of `Row.to_plain`'s data."""
+    """Make a row from the data of `Row.to_plain`."""
     asked, cubin = MarkerOptions(**plain["asked"]), cubin_of_text(plain.get("cubin"))
     return Row(from_plain(plain["outcome"]), asked, plain.get("ptx"), cubin, plain.get("files"))
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceResults:
-    """Hold what one device's tests reported.
+    """Hold the results of one device's tests.
 
-    device: as `device_plain` gives it; rows: of its tests; failed: tests that failed on this device.
-    further: outcomes of the fresh whole runs that the device's worker took for an update, one list a run; None where it
-    was not asked to. trouble: why they are missing. unjudged: what tests said that failed before they were judged.
-    not_measured: entries of the baseline that were not measured though their test ran, and why. skipped: how many tests
-    skipped on this device, by reason.
-    unmeasurable: entries of the baseline for which no test was to run.
-    hidden: what tests failed by that were not reported as failed, by node id.
-    failed_otherwise: node ids of tests of the run that failed, that no verdict fails and nothing else here names.
-    environment: facts about the software and the host of the device's own process; empty where this process is it.
-    findings: what its document says already, where its process wrote one.
+    device: as `device_plain` returns it. rows: of its tests. failed: node ids of tests that failed on this device.
+    further: outcomes of the fresh whole runs that the device's worker took for an update, one list a run; None without
+    such runs. trouble: why they are missing. unjudged: errors of tests that failed before they were judged, by node id.
+    not_measured: by key, why entries of the baseline were not measured although their test ran. skipped: by reason, how
+    many tests skipped on this device.
+    unmeasurable: entries of the baseline that no test of the run can measure.
+    hidden: by node id, the failures of tests that were not reported as failed.
+    failed_otherwise: node ids of tests of the run that failed for other reasons than those above.
+    environment: facts about the software and the host of the device's own process; empty if that is this process.
+    findings: those in the device's own document, if its process wrote one.
     """
 
     device: Device
@@ -99,10 +99,10 @@ class DeviceResults:
 
 @dataclass(slots=True)
 class _OfDevice:
-    """Hold what was gathered of one device.
+    """Hold what was gathered for one device.
 
-    rows: by key, with the worker that sent each. ended: what its process sent when its tests had run.
-    not_measured: why, by the entry's key. skipped: the reason of each test that skipped on it.
+    rows: by key, each with its worker. ended: the last message of the device's process, after its tests.
+    not_measured: the reason, by the entry's key. skipped: the reason, by the test's node id.
     """
 
     device: Device
@@ -117,7 +117,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._devices: dict[_Key, _OfDevice] = {}
-        # By worker and test: what tests that failed unjudged said, and what tests failed by, as their process knows it.
+        # By worker and test: errors of tests that failed before they were judged, and failures that workers sent.
         self._unjudged: dict[tuple[str, str], str] = {}
         self._failing: dict[tuple[str, str], str] = {}
         # A worker opens one device.
@@ -133,10 +133,10 @@ class Gathered:
         missing: Mapping[str, Any] | None = None,
         unjudged: str | None = None,
     ) -> None:
-        """Take in one report's plain data.
+        """Add the plain data of one report.
 
-        device: None where none was opened. missing: entries that the test left unmeasured, and why it skipped.
-        unjudged: what it failed with before it was judged.
+        device: None if no device was opened. missing: entries that the test left unmeasured, and why it skipped.
+        unjudged: the error with which the test failed before it was judged.
         """
         if unjudged is not None and not rows:
             self._unjudged[worker, nodeid] = unjudged
@@ -151,11 +151,11 @@ class Gathered:
                 found.skipped[nodeid] = missing["skipped"]
 
     def add_ended(self, sent: Mapping[str, Any], worker: str = "") -> None:
-        """Take in what a process sent at its end.
+        """Add the last message of a process.
 
-        `device`, `unmeasurable`, `failing`, `due`; of an update, `further` or `trouble`.
+        It holds `device`, `unmeasurable`, `failing`, `due`; for an update, `further` or `trouble`.
         """
-        self._failing.update({(worker, nodeid): said for nodeid, said in sent.get("failing", {}).items()})
+        self._failing.update({(worker, nodeid): reason for nodeid, reason in sent.get("failing", {}).items()})
         self._of(worker, sent["device"]).ended = sent
 
     def _of(self, worker: str, device: Device) -> _OfDevice:
@@ -163,14 +163,14 @@ class Gathered:
         return self._devices.setdefault(key, _OfDevice(device))
 
     def failing(self, expected: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Say of each test that has to fail by what. expected: those that were expected to, as (worker, node id)."""
+        """Return the reason for each test that has to fail. expected: tests that may fail, as (worker, node id)."""
         by_row = {
-            (worker, row.outcome.nodeid): verdict_said(row.outcome.status)
+            (worker, row.outcome.nodeid): verdict_reason(row.outcome.status)
             for one in self._devices.values()
             for worker, row in one.rows.values()
             if row.outcome.message
         }
-        return {test: said for test, said in {**self._failing, **by_row}.items() if test not in expected}
+        return {test: reason for test, reason in {**self._failing, **by_row}.items() if test not in expected}
 
     def results(
         self,
@@ -178,14 +178,14 @@ class Gathered:
         expected: Collection[tuple[str, str]] = (),
         ran: Collection[str] | None = None,
     ) -> list[DeviceResults]:
-        """Return the results of each device that has some, in a lasting order.
+        """Return the results of each device that has some, in a stable order.
 
-        failed, expected: tests that did, and those that were expected to and did, as (worker, node id).
-        ran: node ids of tests that ran; None where the run ended early and says so.
+        failed, expected: tests that failed, and tests that failed as expected, each as (worker, node id).
+        ran: node ids of tests that ran; None if the run stopped early, with an exit status for that.
         """
-        hidden = {test: said for test, said in self.failing(expected).items() if test not in failed}
-        # Those that failed in the end.
-        unjudged = {test: said for test, said in self._unjudged.items() if test in failed}
+        hidden = {test: reason for test, reason in self.failing(expected).items() if test not in failed}
+        # Only tests whose last attempt failed.
+        unjudged = {test: error for test, error in self._unjudged.items() if test in failed}
         otherwise = sorted({nodeid for _, nodeid in set(failed) - self.failing(expected).keys() - unjudged.keys()})
         found = []
         for key, of_device in sorted(self._devices.items(), key=itemgetter(0)):
@@ -213,28 +213,28 @@ class Gathered:
                 found.append(one)
         return found
 
-    def _on(self, key: _Key, said: Mapping[tuple[str, str], str], *, or_alone: bool = False) -> dict[str, str]:
-        """Return what tests of a device said, by node id; or_alone: all of it where there is no other device."""
-        all_of_it = or_alone and len(self._devices) == 1
-        return {nodeid: text for (worker, nodeid), text in said.items() if all_of_it or self._opened.get(worker) == key}
+    def _on(self, key: _Key, texts: Mapping[tuple[str, str], str], *, or_alone: bool = False) -> dict[str, str]:
+        """Return the texts of a device's tests, by node id. or_alone: whether a single device gets all texts."""
+        every = or_alone and len(self._devices) == 1
+        return {nodeid: text for (worker, nodeid), text in texts.items() if every or self._opened.get(worker) == key}
 
 
-def verdict_said(status: str) -> str:
-    """Say what a test failed by, where a verdict fails it."""
+def verdict_reason(status: str) -> str:
+    """Return the reason of a test that a verdict fails."""
     return f"its verdict {status}"
 
 
 LONGEST_SUFFIX = 60
-# Of tests that failed by something else, so many are named.
+# How many tests that failed for other reasons a report lists.
 MOST_FAILED = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Say something of a device's run in a line of the summary; where it has a code, in the document too.
+    """Hold a line of the summary about a device's run. With a code, it is also a finding in the document.
 
-    kind: a problem is what could not be done; a failure fails the run, and no test of it; a note is of no consequence;
-    a finding is for the document alone.
+    kind: a problem is a step that failed; a failure fails the run, but no test of it; a note has no consequence; a
+    finding is for the document only.
     """
 
     kind: Literal["problem", "failure", "note", "finding"]
@@ -244,14 +244,14 @@ class Remark:
 
 @dataclass(slots=True)
 class DeviceReport:
-    """Report on one device, once the run is over; what publishes it fills it in.
+    """Hold the report on one device after the run; publishing it fills in the fields.
 
-    name: as sentences name it among the run's devices. baseline: what it was judged by, or written to.
-    unlike: how it differs from others of its model. rows: those of the results, as far as they were written.
-    further: the update's further runs. changes: of the baseline. interrupted: a person ended the run, or the update's
-    further runs, before the baseline was updated. why_not: the baseline could not be written; left_out: the device's
-    figures did not enter it; each "" otherwise. findings: about the run, for the document.
-    written: names of files. commands: what the CI system reads on standard output, one a line.
+    name: the device's name in messages, unique among the run's devices. baseline: the file or revision that it was
+    judged by, or the updated file. unlike: how it differs from others of its model. rows: with their final verdicts.
+    further: the update's further runs. changes: of the baseline. interrupted: the user ended the run, or the update's
+    further runs, before the baseline was updated. why_not: why the baseline was not written. left_out: why the device's
+    figures did not enter it. Both are "" otherwise. findings: about the run, for the document.
+    written: names of files. commands: lines on standard output for the CI system.
     """
 
     results: DeviceResults
@@ -279,7 +279,7 @@ class DeviceReport:
         return [row.outcome for row in self.rows]
 
     def add_problem(self, problem: object) -> None:
-        """Say what could not be done."""
+        """Add a remark about a step that failed."""
         self.remarks.append(Remark("problem", str(problem)))
 
     def remarks_of(self, kind: str) -> list[str]:
@@ -288,12 +288,12 @@ class DeviceReport:
 
 
 def names_of(devices: Sequence[Device]) -> list[str]:
-    """Return how sentences name each device: with its serial if others have its name."""
+    """Return each device's name for messages: with its serial if others have the same name."""
     return [printable(name) for name in _distinct(devices, lambda name, serial: f"{name} ({serial})")]
 
 
 def suffixes_of(devices: Sequence[Device]) -> list[str]:
-    """Return for each device a safe, unique part of a file's name: its name, and its serial where others share that."""
+    """Return a safe, unique part of a file name for each device: its name, with its serial if others have that name."""
     found: list[str] = []
     for text in _distinct(devices, lambda name, serial: f"{name} {serial}"):
         # The serial is at the end.

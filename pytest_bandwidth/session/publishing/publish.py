@@ -1,4 +1,4 @@
-"""Publish each device after the last test: the baseline's update, files, what GitHub Actions shows, the summary."""
+"""Publish each device's results after the last test: the baseline's update, files, GitHub Actions, the summary."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ from pytest_bandwidth.session.run import describe, new_run_id, revision_of
 def publish(
     config: pytest.Config, devices: Sequence[DeviceResults], started: float, *, interrupted: bool = False
 ) -> list[DeviceReport]:
-    """Update the baseline and write files; what goes wrong is noted, not raised, so that everything else is done.
+    """Update the baseline and write files. Errors are recorded in the reports, not raised, so that the rest is done.
 
-    started: when the run did, in seconds since the epoch; interrupted: whether a person ended the run: then no baseline
+    started: the run's start, in seconds since the epoch. interrupted: whether the user ended the run; then no baseline
     is updated.
     """
     settings = settings_of(config)
@@ -91,7 +91,7 @@ def publish(
         _add_findings(report, settings, config.rootpath)
     hooks = (config.hook.pytest_bandwidth_document, config.hook.pytest_bandwidth_environment)
     outputs = run_files(config) or reporters_of(config) or settings.dir is not None
-    # A file, GitHub or somebody's hook takes the run's document: that of many tests takes seconds.
+    # The document is made only for a file, GitHub or a user's hook: for many tests that takes seconds.
     if outputs or is_github() or any(hook.get_hookimpls() for hook in hooks):
         _write_documents(config, reports, started)
     for report in reports:
@@ -104,25 +104,25 @@ def publish(
 
 
 def _add_findings(report: DeviceReport, settings: Settings, root: Path) -> None:
-    """Say of the device's run as a whole what tests and update left to be said."""
+    """Add remarks and findings about the device's run as a whole."""
     results = report.results
     report.remarks += _unmeasurable(results.unmeasurable, report.baseline, settings, root)
     report.remarks += _device_loss(report.device, report.rows, settings)
     found = [] if report.unlike is None else [asdict(report.unlike)]
     found += [asdict(cause.finding()) for cause in shared_causes(results.outcomes)]
-    found += [unjudged_finding(nodeid, said) for nodeid, said in results.unjudged.items()]
-    found += [hidden_finding(nodeid, said) for nodeid, said in results.hidden.items()]
+    found += [unjudged_finding(nodeid, reason) for nodeid, reason in results.unjudged.items()]
+    found += [hidden_finding(nodeid, reason) for nodeid, reason in results.hidden.items()]
     found += [failed_finding(nodeid) for nodeid in results.failed_otherwise]
     found += [not_measured_finding(key, why) for key, why in results.not_measured.items()]
-    # What was read from a device's own document says some of it already.
+    # A device's own document may contain some of these findings already.
     known = [dict(one) for one in results.findings]
     new = [one for one in found if one not in known]
-    told = ({"code": one.code, "text": one.text} for one in report.remarks if one.code is not None)
-    report.findings = (*known, *new, *told)
+    remarks = ({"code": one.code, "text": one.text} for one in report.remarks if one.code is not None)
+    report.findings = (*known, *new, *remarks)
 
 
 def _add_column_problems(report: DeviceReport) -> None:
-    """Say which columns of a conftest.py or plugin raise for a result; reports leave them empty there."""
+    """Add a problem for each column of a conftest.py or plugin that raises for a result; its cell stays empty."""
     for column in added_columns():
         try:
             with named_failures(f"the column {column.key!r}"):
@@ -135,7 +135,7 @@ def _add_column_problems(report: DeviceReport) -> None:
 
 
 def _write_documents(config: pytest.Config, reports: Sequence[DeviceReport], started: float) -> None:
-    """Write each device's document in every form; the reports say what was written."""
+    """Write each device's document in every format; record the written files in the reports."""
     run_id, settings = new_run_id(), settings_of(config)
     environment = describe(config.rootpath, started, settings.baseline, settings.commit)
     changed = dict(environment)
@@ -150,7 +150,7 @@ def _write_documents(config: pytest.Config, reports: Sequence[DeviceReport], sta
 
 
 def _unmeasurable(entries: Unmeasurable, baseline: str | None, settings: Settings, root: Path) -> Iterator[Remark]:
-    """Say which entries no test was to measure; with strict they fail the run, for there is no test to fail."""
+    """Yield remarks about entries that no test measures; with strict they fail the run, since no test can fail."""
     kind: Literal["failure", "note"] = "failure" if settings.strict else "note"
     if entries.gone and baseline:
         yield Remark(kind, gone_sentence(entries.gone, baseline), ABSENT)
@@ -165,7 +165,7 @@ def _unmeasurable(entries: Unmeasurable, baseline: str | None, settings: Setting
 
 
 def _device_loss(device: Device, rows: Sequence[Row], settings: Settings) -> Iterator[Remark]:
-    """Say what unchanged tests lost, where that matters; past --bandwidth-device-tolerance it fails the run."""
+    """Yield remarks about a loss of unchanged tests; a loss above --bandwidth-device-tolerance fails the run."""
     loss, asked = device_loss([row.outcome for row in rows], device.get("facts") or {}), settings.device_tolerance
     matters = settings.tolerance if asked is None else asked
     if loss is None or settings.writes_baseline or drop_of_log(loss.median) <= matters:
@@ -184,7 +184,7 @@ def _write_document(
     facts = report.results.environment.items()
     whole = document(
         run_id if suffix is None else f"{run_id}-{suffix}",
-        {**environment, **{name: said for name, said in facts if said is not None}},
+        {**environment, **{name: value for name, value in facts if value is not None}},
         report.device,
         {name: str(one) if isinstance(one, Path | Address) else one for name, one in all_options(config).items()},
         report.outcomes,
@@ -212,7 +212,7 @@ def _write_document(
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath).resolve()
 
     def place(file: str) -> str | None:
-        """Name a file as GitHub does, from the checkout's root; None for one outside of it."""
+        """Return a file's path as GitHub needs it, from the checkout's root; None for a file outside of it."""
         path = (config.rootpath / file).resolve()
         return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else None
 
@@ -234,7 +234,7 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
     verbose, width = config.option.verbose > 0, config.get_terminal_writer().fullwidth
     for report in reports:
         if report.results.environment or config.getoption("dist", "no") != "no":
-            # Other processes' headers were not shown.
+            # pytest does not show the headers of other processes.
             reporter.write_line(header_line(report.device, report.baseline, report.name))
         summary = summary_lines(report.outcomes, width, verbose=verbose)
         for line in (*summary, *report.changes, *not_measured_lines(report.results.not_measured)):
@@ -246,12 +246,12 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
         for line_of_ci in report.commands.splitlines():
             reporter.write_line(line_of_ci)
         red = ["interrupted: the baseline was not updated"] if report.interrupted else []
-        hidden = (hidden_finding(nodeid, said)["text"] for nodeid, said in report.results.hidden.items())
+        hidden = (hidden_finding(nodeid, reason)["text"] for nodeid, reason in report.results.hidden.items())
         red += [f"FAILED: {printable(failure)}" for failure in (*hidden, *report.remarks_of("failure"))]
         red += [f"ERROR: {printable(problem)}" for problem in report.remarks_of("problem")]
         for text in red:
             _write_line(reporter, (Span(text, ("red", "bold")),))
-    # Told last and once, where nobody has to look for it among the tables of many devices.
+    # Shown once and last, so that users find it easily below the tables of many devices.
     for text in dict.fromkeys(report.unlike.text for report in reports if report.unlike is not None):
         _write_line(reporter, (Span(f"FLEET {printable(text)}", ("yellow", "bold")),))
 
@@ -271,9 +271,9 @@ def is_github() -> bool:
 
 
 def append_to_summary(text: Callable[[int], str]) -> str | None:
-    """Append to the step's summary, which other commands of the step may have begun. text: makes it of the bytes left.
+    """Append to the step's summary, which may have text of other commands. text: makes it for the number of bytes left.
 
-    Returns why not, in a line: the figures are whole without it, so a run does not fail over its summary.
+    Returns a one-line message if that fails. It is no error: the figures are complete without the summary.
     """
     from pytest_bandwidth.reports.github import SUMMARY_BYTES_AT_MOST
 
@@ -290,15 +290,15 @@ def append_to_summary(text: Callable[[int], str]) -> str | None:
 
 
 Clean = Callable[[str], str]
-# A test is known by these: they hold no name of a host or a user but by accident.
+# Keys that identify a test: their values contain names of hosts or users only by accident.
 _NAMES_OF_TESTS = frozenset({"nodeid", "key", "label", "status", "code", "run_id"})
-# An absolute path in a text, to its last name; no part of an address, a fraction or a relative path.
+# An absolute path in a text, up to its last name, but not a part of an address, a fraction or a relative path.
 _PATH = re.compile(r"(?<![\w.:/~…-])/(?:[^\s/'\"<>|:;,()\[\]{}=]+/)+([^\s/'\"<>|:;,()\[\]{}=]*)")
 _HOMES = re.compile(r"(?<![\w.:/~…-])/(?:home|Users)/[^\s/'\"<>|:;,()\[\]{}=]+")
 
 
 def redacted(value: Any, clean: Clean, name: str = "") -> Any:
-    """Return JSON-ready data with each of its texts cleaned; the same object where none changed. name: its key's."""
+    """Return JSON-ready data with all texts cleaned; the same object if no text changed. name: the value's key."""
     if isinstance(value, str):
         return masked(value) if name in _NAMES_OF_TESTS else clean(value)
     if isinstance(value, dict):
@@ -311,12 +311,12 @@ def redacted(value: Any, clean: Clean, name: str = "") -> Any:
 
 
 def cleaner(root: Path, hosts: Iterable[str] = (), *, private: bool) -> Clean:
-    """Return what cleans a text. root: of the tests, to which paths become relative. hosts: further names."""
+    """Return the function that cleans a text. root: the rootdir; paths become relative to it. hosts: further names."""
     if not private:
         return masked
     words = {}
     for host in {*hosts, platform.node()}:
-        # Another name for a host, the same in every run: its devices stay told apart.
+        # A substitute for the host's name, the same in every run: devices of different hosts stay distinct.
         words[host] = f"host-{hashlib.sha256(host.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     with suppress(KeyError, OSError, ImportError):  # a container whose user has no name
         words[getpass.getuser()] = "user"

@@ -1,4 +1,4 @@
-"""Check and write the files that a run was asked for: each whole, or it is said why not."""
+"""Check and write a run's output files: each completely, or the summary contains the reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """Hold a file that an option asks for. option: where that was given, for messages."""
+    """Hold an output file. option: the place where the user asked for it, for messages."""
 
     format: Format
     path: Path
@@ -39,7 +39,7 @@ class RunFile:
 
 
 def run_files(config: pytest.Config) -> list[RunFile]:
-    """Return the files that options of the plugin, of features and of users ask for."""
+    """Return the output files of the options of the plugin, of features and of users."""
     values, places = all_options(config), places_of(config)
     found = []
     for one in formats().values():
@@ -53,12 +53,12 @@ def run_files(config: pytest.Config) -> list[RunFile]:
 
 
 def check_outputs(config: pytest.Config) -> None:
-    """Raise UsageError if a file that the run is asked for cannot be written, before any test runs.
+    """Raise UsageError if an output file cannot be written, before any test runs.
 
-    Folders that are missing are made when files are written.
+    Missing folders are made later, when files are written.
     """
     settings, folder, options = settings_of(config), config.invocation_params.dir, places_of(config)
-    columns("terminal")  # what a hook returns in place of columns is told now
+    columns("terminal")  # raises now if a hook returns something else than columns
     files = run_files(config)
     written_by: dict[Path, str] = {}
     for file in files:
@@ -83,7 +83,7 @@ def check_outputs(config: pytest.Config) -> None:
 
 
 def reporters_of(config: pytest.Config) -> list[Reporter]:
-    """Return the reporters that features and the user's hooks add to this run, asked once. Raises UsageError."""
+    """Return the reporters of features and the user's hooks for this run; call the hooks once. Raises UsageError."""
     if _REPORTERS not in config.stash:
         found = called_hook(config, "pytest_bandwidth_reporters")
         reporters: list[Any] = brought("pytest_bandwidth_reporters", found, object, "Reporter")
@@ -100,7 +100,7 @@ def reporters_of(config: pytest.Config) -> list[Reporter]:
 def check_before_workers(config: pytest.Config) -> None:
     """Raise pytest.UsageError for outputs and baselines that would fail in each worker of the run.
 
-    All files of the baseline are read: only the workers know which devices they have.
+    It reads all files of the baseline, because the workers' devices are unknown here.
     """
     settings = settings_of(config)
     baseline = settings.baseline
@@ -120,7 +120,7 @@ def check_before_workers(config: pytest.Config) -> None:
 
 
 def check_writable(option: str, target: Path, *, a_file: bool) -> None:
-    """Raise UsageError where the file or folder that an option names cannot be written; nothing is made."""
+    """Raise UsageError if the file or folder of an option cannot be written, without making anything."""
     if a_file and os.path.isdir(target):
         raise UsageError(f"{option}: found the folder {target}, expected a file to write")
     _refuse_unreachable(option, target)
@@ -134,7 +134,7 @@ def check_writable(option: str, target: Path, *, a_file: bool) -> None:
 
 
 def _refuse_unreachable(option: str, target: Path) -> None:
-    """Raise UsageError for links in a circle and names too long; what is not there is made when it is written."""
+    """Raise UsageError for circular links and names that are too long. A missing path is made when it is written."""
     try:
         os.stat(target)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -148,10 +148,10 @@ def _refuse_unreachable(option: str, target: Path) -> None:
 def write_files(
     config: pytest.Config, document: Document, outcomes: Sequence[Outcome], suffix: str | None
 ) -> tuple[list[str], list[str]]:
-    """Write one device's document in every form and to every place that was asked for.
+    """Write one device's document in every format and to every place that the user asked for.
 
-    suffix: names the device's files where a run has several.
-    Returns what was written and, one line each, what was not.
+    suffix: distinguishes the device's files if a run has several devices.
+    Returns the names of the written files, and a message for each file that was not written.
     """
     settings, folder = settings_of(config), config.invocation_params.dir
     files = [file if suffix is None else replace(file, path=own_file(file.path, suffix)) for file in run_files(config)]

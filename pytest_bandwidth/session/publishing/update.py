@@ -1,6 +1,6 @@
-"""Write what was measured to the baseline: this run, and as many fresh whole runs as were asked for.
+"""Write measurements to the baseline: those of this run, and of as many fresh whole runs as the user asked for.
 
-A file belongs to a model: what its devices showed in one run is written together, but for outliers.
+A file belongs to a model: the results of all its devices in one run are written together, without outliers.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from pytest_bandwidth.outcomes.run_findings import OUTLIER, model_of
 from pytest_bandwidth.reports.terminal import TerminalLine, change_lines
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults, Remark, Row
-from pytest_bandwidth.session.run import commit_of_run, invocation_of, now, uncommitted_beside
+from pytest_bandwidth.session.run import commit_of_run, invocation_of, now, uncommitted_code
 from pytest_bandwidth.storage.atomic import real_path
 
-# So many entries are named in a line.
+# How many entries a message lists.
 MOST_NAMED = 3
 
 
 def _kept_code(rows: Iterable[Row]) -> tuple[Mapping[str, bytes], Mapping[tuple[str | None, str | None], str]]:
-    """Return files of code to keep by name: PTX, machine code and lists of files; and how machine code is found.
+    """Return, by name, the files of code to keep (PTX, machine code, lists of files), and the index of machine code.
 
-    That is the hash of the file that a kernel was loaded from, by the hashes of its PTX and of its own machine code.
+    The index maps the hashes of a kernel's PTX and machine code to the hash of the file that it was loaded from.
     """
     files: dict[str, bytes] = {}
     cubins: dict[tuple[str | None, str | None], str] = {}
@@ -61,7 +61,7 @@ def _kept_code(rows: Iterable[Row]) -> tuple[Mapping[str, bytes], Mapping[tuple[
 
 
 def _as_written(report: DeviceReport, outcome: Outcome) -> Outcome:
-    """Return the row with its final verdict: SAVED stays only if the update wrote the entry."""
+    """Return the outcome with its final verdict: SAVED stays only if the update wrote the entry."""
     if outcome.status != Status.SAVED.value:
         return outcome
     status, rule = Status.UNDECIDED, Rule.NOT_WRITTEN
@@ -86,9 +86,9 @@ def update_baselines(
     *,
     interrupted: bool = False,
 ) -> None:
-    """Write each model's file; the devices' reports say what was done.
+    """Write each model's file; record the results in the devices' reports.
 
-    interrupted: whether the run was: then the files stay as they are.
+    interrupted: whether the run was interrupted; then the files stay as they are.
     """
     models: dict[tuple[str, str, int | None], list[DeviceReport]] = {}
     for one in reports:
@@ -112,14 +112,14 @@ def update_baselines(
 
 def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, alone: bool) -> None:
     known_commit = commit_of_run(config.rootpath, settings.commit)
-    # Where git does not answer in time, the commit may not be what ran.
-    dirty = current_commit(config.rootpath) is not None and uncommitted_beside(config.rootpath, settings.baseline) != []
+    # If git does not answer in time, the code may differ from the commit, so it counts as dirty.
+    dirty = current_commit(config.rootpath) is not None and uncommitted_code(config.rootpath, settings.baseline) != []
     evidence: list[Mapping[str, Entry]] = []
     written: list[DeviceReport] = []
     for one in reports:
         saved = [o for o in one.results.succeeded if o.status == Status.SAVED.value]
         updated = [o for o in saved if changing_part(o.key) is None]
-        # Tests with ids that no later run meets again.
+        # Tests whose ids are different in each run.
         if changing := [o.key for o in saved if changing_part(o.key) is not None]:
             text = (
                 f"not saved, since the id holds {changing_part(changing[0])}, which the next run does not meet again: "
@@ -139,7 +139,7 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
         except (BandwidthError, OSError) as error:
             _not_updated([one], str(error))
             continue
-        except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
+        except KeyboardInterrupt:  # pytest does not handle it any more, and the summary must still be shown
             _interrupted([one, *reports])
             return
         entries = entries_of(identity, updated, further, known_commit, now(), dirty=dirty)
@@ -161,7 +161,7 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
 
 
 def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> Iterator[Remark]:
-    """Name entries of which not every run counts, or DRAM was counted in some runs alone. Counts have no runs."""
+    """Yield notes on entries with discarded runs, or with DRAM counts in only some runs. Counts have no runs."""
     runs = {printable(key): len(entry.runs) for key, entry in entries.items()}
     if short := [f"{key} kept {kept} of {taken}" for key, kept in runs.items() if 0 < kept < taken]:
         named = listed(short, MOST_NAMED)
@@ -174,14 +174,14 @@ def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> Iterator[Remark]:
 
 
 def _interrupted(reports: Sequence[DeviceReport]) -> None:
-    """Say it once."""
+    """Mark the run as interrupted in the first report, and record in each why its baseline was not updated."""
     reports[0].interrupted = True
     for one in reports:
         one.why_not = one.why_not or "the run was interrupted"
 
 
 def _not_updated(reports: Sequence[DeviceReport], why: str) -> None:
-    """Say it once, and in each device's document; its rows only say so."""
+    """Add the reason to the summary once, and to each device's document; rows get a short reason."""
     text = f"the baseline was not updated: {why}"
     for one in reports:
         one.why_not = "the update failed"
@@ -191,7 +191,7 @@ def _not_updated(reports: Sequence[DeviceReport], why: str) -> None:
 def _further(
     config: pytest.Config, settings: Settings, results: DeviceResults, identity: DeviceIdentity, *, alone: bool
 ) -> Sequence[Sequence[Plain]]:
-    """Return what the device's worker measured further; else measure it now, if it is the run's only device.
+    """Return the further runs of the device's worker; without them, take further runs now, on the run's only device.
 
     Raises BandwidthError.
     """
@@ -215,10 +215,10 @@ def update_baseline(
     evidence: Sequence[Mapping[str, Entry]],
     rows: Sequence[Row] = (),
 ) -> tuple[str, list[TerminalLine]]:
-    """Write what devices of one model showed to its file; return its path, and what changed in it.
+    """Write the entries of one model's devices to its file; return its path, and lines about the changes.
 
-    rows: of the tests, for what their markers ask for and the code to keep.
-    Raises BandwidthError; the file is then as it was.
+    rows: of the tests, with their marker options and the code to keep.
+    Raises BandwidthError; then the file is unchanged.
     """
     if settings.baseline is None:
         raise ValueError("an update needs a baseline to write to")
@@ -226,7 +226,7 @@ def update_baseline(
     entries = []
     for key in dict.fromkeys(chain.from_iterable(evidence)):
         entry = joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host)
-        # The name of its kernel's machine code, where that is to be kept.
+        # The file name of its kernel's machine code, if that is kept.
         name = cubins.get((entry.code.get("ptx"), entry.code.get("sass")))
         entries.append(entry if name is None else replace(entry, code={**entry.code, CUBIN: name}))
     asked = {row.outcome.key: row.asked for row in rows}
@@ -238,8 +238,8 @@ def update_baseline(
         merge_in=lambda baseline: partial(_merge, baseline, settings, identity, asked),
         files=files,
     )
-    told = [(change.before, change.after) for change in changes if change.after is not None]
-    return str(real_path(path)), change_lines(str(path), told)
+    changed = [(change.before, change.after) for change in changes if change.after is not None]
+    return str(real_path(path)), change_lines(str(path), changed)
 
 
 def _merge(
@@ -250,12 +250,12 @@ def _merge(
     old: Entry | None,
     new: Entry,
 ) -> Entry:
-    """Merge runs into a file's entry by the gate that its test is judged with."""
+    """Merge new runs into a file's entry, by the tolerance and the reference that its test is judged with."""
     if settings.update_new and not settings.update and old is not None:
         return old
     of_marker = asked.get(new.key, MarkerOptions())
     tolerance = tolerance_of(of_marker.tolerance, old, baseline, settings.tolerance)
-    if old is None or not new.runs:  # nothing to hold to the gate
+    if old is None or not new.runs:  # there are no figures to compare
         return merged(old, new, tolerance, None)
     figure = metric_of_update(old, new, of_marker.judged_on)
     return merged(old, new, tolerance, reference_of(old, figure, identity.on_host))
