@@ -1,7 +1,7 @@
 """Specify the plugin's own hooks, which a conftest.py, another plugin or a feature implements.
 
 A feature is a module that an entry point of the group `pytest_bandwidth.features` names. Its hooks need `@hookimpl`,
-since commands call them without pytest. Those of a conftest.py, and of a plugin of the group `pytest11`, need no mark.
+because commands call them without pytest. Hooks of a conftest.py, or of a plugin of the group `pytest11`, do not.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.reports.formats import Reporter as Reporter
     from pytest_bandwidth.session.publishing.gathered import DeviceReport as DeviceReport
 
-# What conftest.py files import from here, by the module that has it: every run loads this module, few need those.
+# Names that conftest.py files import from here, with their modules, which are imported only when a name is used.
 _TYPES = {
     **dict.fromkeys(("Device", "Launch", "Probe", "Sample", "TimedDevice", "Watch"), "pytest_bandwidth.devices.base"),
     **dict.fromkeys(("Conditions", "DeviceIdentity", "DeviceType"), "pytest_bandwidth.domain.device"),
@@ -70,7 +70,7 @@ _TYPES = {
     "DeviceReport": "pytest_bandwidth.session.publishing.gathered",
     **dict.fromkeys(("Given", "option", "switch"), "pytest_bandwidth.options.settings"),
 }
-# Pytest's own: a command, which runs without pytest, need not load it for them.
+# The same markers as pytest's, made here so that commands need not import pytest.
 hookspec, hookimpl = HookspecMarker("pytest"), HookimplMarker("pytest")
 
 
@@ -83,9 +83,9 @@ def __getattr__(name: str) -> Any:
 class Command:
     """Name a command of `pytest-bandwidth`.
 
-    module: the name of the module that is imported for it; `declare(parser)` adds its arguments to an
-    `argparse.ArgumentParser`, `run(options)` returns the exit status. Its docstring is the command's description.
-    takes_rest: whether what follows ``--`` is for another program; it is `options.rest`, a list.
+    module: the name of the command's module. Its function `declare(parser)` adds the arguments to an
+    `argparse.ArgumentParser`, and `run(options)` returns the exit status. Its docstring is the command's description.
+    takes_rest: whether the arguments after ``--`` are for another program; they are in `options.rest`, a list.
     """
 
     def __init__(self, name: str, help: str, module: str, takes_rest: bool = False) -> None:
@@ -94,7 +94,7 @@ class Command:
 
 @hookspec
 def pytest_bandwidth_commands() -> list[Command]:
-    """Add commands to `pytest-bandwidth`, from a feature: a command runs no conftest.py.
+    """Add commands to `pytest-bandwidth`. Only a feature can do this, because commands load no conftest.py.
 
     Example::
 
@@ -108,8 +108,8 @@ def pytest_bandwidth_commands() -> list[Command]:
 def pytest_bandwidth_columns() -> list[Column]:
     """Add columns to the tables of the terminal, Markdown, HTML and CSV.
 
-    A column takes its figure from a result, an `Outcome`: a test puts figures of its own into `bandwidth.tags`. They
-    belong to the test: each of its measurements has them all.
+    A column gets its figure from a result, an `Outcome`. A test puts its own figures into `bandwidth.tags`; each of the
+    test's measurements has all of its tags.
 
     Example::
 
@@ -122,7 +122,7 @@ def pytest_bandwidth_columns() -> list[Column]:
 
 @hookspec
 def pytest_bandwidth_options() -> type:
-    """Add options to the command line and the ini file, from a feature: a conftest.py is loaded after they are read.
+    """Add options to the command line and the ini file. Only a feature can: conftest.py files are loaded too late.
 
     Return a frozen dataclass whose fields are made by `option` or `switch`. A field `rack` is
     ``--bandwidth-rack`` and ``bandwidth_rack``; `pytest_bandwidth.options.options.options_of(config, RackOptions)`
@@ -132,7 +132,7 @@ def pytest_bandwidth_options() -> type:
 
         @dataclass(frozen=True)
         class RackOptions:
-            rack: str = option("NAME", "the rack that the machine stands in", str, "")
+            rack: str = option("NAME", "the rack of the machine", str, "")
 
         @hookimpl
         def pytest_bandwidth_options():
@@ -142,7 +142,7 @@ def pytest_bandwidth_options() -> type:
 
 @hookspec
 def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> None:
-    """Change which options were given, before they are read: by name, the text and where it stands, for messages.
+    """Change the given options before the plugin reads them. A `Given` is an option's text, and its place for messages.
 
     Example::
 
@@ -153,11 +153,11 @@ def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> 
 
 @hookspec
 def pytest_bandwidth_formats() -> list[Format]:
-    """Add kinds of files that a run's document is written as.
+    """Add file formats for a run's document.
 
-    A `Format` makes a file's content of the document alone, so `pytest-bandwidth report` writes those of features, too.
-    What writes several files, or takes the results themselves, is a `Reporter`. A format of a kind of the core's
-    (``json``, ``csv``, ``md``) takes its place.
+    A `Format` makes a file's content from the document alone, so `pytest-bandwidth report` can write features' formats,
+    too. For several files, or for the results themselves, use a `Reporter`. A format with a kind of the core (``json``,
+    ``csv``, ``md``) replaces the core's format.
 
     Example::
 
@@ -167,7 +167,7 @@ def pytest_bandwidth_formats() -> list[Format]:
             parser.addoption("--team-report", metavar="FILE")
 
         def slowest(document):
-            timed = [row for row in document["results"] if row["gbps"] is not None]  # a counting device has none
+            timed = [row for row in document["results"] if row["gbps"] is not None]  # None on a counting device
             rows = sorted(timed, key=lambda row: row["gbps"])
             return "Slowest first\\n" + "".join(f"- {row['key']}: {row['gbps']:.1f} GB/s\\n" for row in rows)
 
@@ -178,10 +178,10 @@ def pytest_bandwidth_formats() -> list[Format]:
 
 @hookspec
 def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
-    """Add reporters of this run. Return an empty list if nobody asked for their files.
+    """Add reporters to this run. Return an empty list if the user did not ask for their files.
 
-    `write` is called for each device: its `suffix` is None where there is one. `utilization` is what was measured, of
-    invalid results as well; `valid_utilization` is None there.
+    The plugin calls `write` for each device, with a `suffix` of None if the run has one device. Invalid results have a
+    `utilization`, too; their `valid_utilization` is None.
 
     Example::
 
@@ -207,7 +207,7 @@ def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
 
 @hookspec
 def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> None:
-    """Look at the device before any test runs; raise `UsageError` to refuse it.
+    """Check the device before any test runs; raise `UsageError` to refuse it.
 
     Example::
 
@@ -221,10 +221,10 @@ def pytest_bandwidth_start(config: pytest.Config, identity: DeviceIdentity) -> N
 
 @hookspec
 def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dict[str, Judged]) -> None:
-    """Add evidence to what a test measured, once it is judged: replace values of `judged`, by key.
+    """Add evidence to a test's measurements after they were judged: replace values of `judged`, by key.
 
-    `test` has the device and starts processes that run the test again. A further run of an update calls it, too: there
-    `test.is_judged` is False, and the verdicts say nothing.
+    `test` has the device, and starts processes that run the test again. A further run of an update calls this hook,
+    too: there `test.is_judged` is False, and the verdicts have no meaning.
 
     Example::
 
@@ -237,7 +237,7 @@ def pytest_bandwidth_judged(config: pytest.Config, test: JudgedTest, judged: dic
 
 @hookspec
 def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceReport]) -> None:
-    """Take what the run's devices showed, one report a device, after baselines were updated and files written.
+    """Use the run's reports, one for each device, after baselines were updated and files were written.
 
     Example::
 
@@ -251,11 +251,11 @@ def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceRep
 def pytest_bandwidth_devices() -> list[DeviceType]:
     """Add types of devices, which `--bandwidth-device=KIND` opens.
 
-    A device is a `Device`, which returns a `Measurement` with `Rounds(stop="counted")` and its `counts`, or a
-    `TimedDevice`, which returns `measure_timed(self, workload, budget, progress)`. It is opened again, by its
-    identity's `kind` and `variant`, in each process that the plugin starts.
+    A device is a `Device`, whose `measure` returns a `Measurement` with `Rounds(stop="counted")` and its `counts`, or a
+    `TimedDevice`, whose `measure` returns `measure_timed(self, workload, budget, progress)`. Each process that the
+    plugin starts opens the device again, by its identity's `kind` and `variant`.
 
-    Example, which counts the calls of Python functions::
+    Example: a device that counts the calls of Python functions::
 
         import sys
         from dataclasses import replace
@@ -299,9 +299,9 @@ def pytest_bandwidth_devices() -> list[DeviceType]:
 
 @hookspec
 def pytest_bandwidth_frameworks() -> dict[str, Callable[[Any], Framework]]:
-    """Add frameworks whose arrays tests use: by the module that has to be loaded, what makes a `Framework` of it.
+    """Add frameworks whose arrays tests use: for a module's name, a callable that makes a `Framework` of the module.
 
-    A `Framework` tells which arrays are its own, where they lie, and how to wait for them.
+    A `Framework` recognises its own arrays, locates their memory, and waits for asynchronous work on them.
 
     Example::
 
@@ -314,9 +314,9 @@ def pytest_bandwidth_frameworks() -> dict[str, Callable[[Any], Framework]]:
 def pytest_bandwidth_explain(
     framework: str | None, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Explanation | None:
-    """Run ``function(*args, **keywords)`` once and tell what its operators move; None for what you do not know.
+    """Run ``function(*args, **keywords)`` once; return the bytes that its operators move, or None for other frameworks.
 
-    framework: the name of the `Framework` whose arrays are among the arguments; None where none is.
+    framework: the name of the `Framework` whose arrays are among the arguments; None if there are no such arrays.
 
     Example::
 
@@ -331,9 +331,9 @@ def pytest_bandwidth_explain(
 
 @hookspec
 def pytest_bandwidth_watch(config: pytest.Config, watched: Watched) -> Watch | None:
-    """Look on while a test is measured, untimed: before and after each sample. None for what you do not watch.
+    """Watch a measurement, untimed, before and after each sample. Return None for measurements that you do not watch.
 
-    It is called in the run that you started, not in processes that the plugin starts to compare old code with new.
+    The plugin calls this hook in the run that the user started, not in processes that compare old code with new.
 
     Example::
 
@@ -358,10 +358,10 @@ def pytest_bandwidth_watch(config: pytest.Config, watched: Watched) -> Watch | N
 def pytest_bandwidth_sectors(
     old: str, new: str, launch: Launch, host_args: Callable[[], tuple[Any, ...]]
 ) -> Mapping[str, int] | None:
-    """Count the sectors of 32 bytes that a block of a kernel asks for, by its old code (`then`) and its new (`now`).
+    """Count the sectors of 32 bytes that a block of a kernel requests, by its old code (`then`) and its new (`now`).
 
-    old, new: PTX, each a module of one kernel. host_args: copies the launch's arguments, arrays as NumPy's. None where
-    they cannot be counted.
+    old, new: PTX, each a module of one kernel. host_args: copies the launch's arguments, arrays as NumPy's. Return None
+    if the sectors cannot be counted.
 
     Example::
 
@@ -376,8 +376,8 @@ def pytest_bandwidth_distinct_bytes(
 ) -> Mapping[str, int] | None:
     """Count the distinct bytes that a launch on a GPU moves, for `min_sol`: each byte once, in the whole grid.
 
-    ``read`` has those that it reads before it writes them, ``written`` those that it writes. ptx: a module of its
-    kernel alone. host_args: as above. None where they cannot be counted.
+    ``read`` counts the bytes that it reads before it writes them, ``written`` the bytes that it writes. ptx: a module
+    of its kernel alone. host_args: as in `pytest_bandwidth_sectors`. Return None if they cannot be counted.
 
     Example::
 
@@ -388,7 +388,7 @@ def pytest_bandwidth_distinct_bytes(
 
 @hookspec
 def pytest_bandwidth_host_kernels() -> list[HostKernel]:
-    """Add what the device `cpu` runs in place of CUDA kernels, so that their tests run without a GPU, too.
+    """Add kernels that the device `cpu` runs instead of CUDA kernels, so that their tests run without a GPU, too.
 
     Example::
 
@@ -407,17 +407,17 @@ def pytest_bandwidth_host_kernels() -> list[HostKernel]:
 
 @hookspec
 def pytest_bandwidth_environment(config: pytest.Config, environment: dict[str, Any]) -> None:
-    """Change `environment`, the JSON document's facts about where the run took place, before anything is written."""
+    """Change `environment`, the JSON document's facts about the run's software and host, before anything is written."""
 
 
 @hookspec
 def pytest_bandwidth_document(config: pytest.Config, document: dict[str, Any]) -> None:
-    """Change a device's whole JSON document, from which every file is written; `results` hold rows of docs/json.md."""
+    """Change a device's whole JSON document, from which every file is written. docs/json.md describes its `results`."""
 
 
 @hookspec(firstresult=True)
 def pytest_bandwidth_peaks(config: pytest.Config, identity: DeviceIdentity) -> float | str | None:
-    """Tell a device's peak bandwidth, in GB/s or as text with a unit; None for devices that you do not know.
+    """Return a device's peak bandwidth, in GB/s or as text with a unit; None for unknown devices.
 
-    It comes after `bandwidth_peak` of the ini file and before the baseline's, the datasheet's and NVML's.
+    `bandwidth_peak` of the ini file overrides this peak, which overrides those of the baseline, datasheet and NVML.
     """
