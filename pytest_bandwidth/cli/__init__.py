@@ -1,4 +1,4 @@
-"""Run `pytest-bandwidth`'s commands, a module each: `declare(parser)` says what it takes, `run(options)` does it.
+"""Run `pytest-bandwidth`'s commands, a module each: `declare(parser)` adds the arguments, `run(options)` runs it.
 
-The module of the command that is run is imported, and no other.
+Only the module of the running command is imported.
 """

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from math import log
-from os.path import exists, isdir  # of a name that no file system takes, Path's raise
+from os.path import exists, isdir  # Path's methods raise for an impossible name
 from pathlib import Path
 from statistics import stdev
 from typing import Any, NamedTuple
@@ -45,14 +45,14 @@ from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import aligned, printable
 from pytest_bandwidth.storage.saved_run import load_run
 
-# The options' own defaults: what the gate uses where neither marker nor baseline says otherwise.
+# The options' defaults, which the gate uses where neither marker nor baseline sets a value.
 DEFAULTS = Settings()
 _HEADINGS = (
     *("entry", "GB/s", "of peak", "judged on", "runs", "spread"),
     *("tolerance", "detects", "since anchor", "newest", "code", "expected to fail"),
 )
 _WORDS = ("judged on", "newest", "code", "expected to fail")
-# So much of a hash is shown; entries of equal code show the same.
+# The number of digits that are shown of a hash; entries of equal code show equal digits.
 SHORT_HASH = 8
 _OF_DEVICE = ("name", "memory_gib", "kind", "peak_gbps")
 _OF_ENTRY = ("key", "gbps", "utilization", "bytes_read", "bytes_written", "method", "xfail", "note", "line")
@@ -101,11 +101,11 @@ def run(options: argparse.Namespace) -> int:
     return status
 
 
-# ---- what a baseline knows: figures, how far they scatter, which drops the gate can see by them ----------------------
+# ---- show: an entry's figures, their spread, and the drops that the gate can find with them --------------------------
 
 
 class Shown(NamedTuple):
-    """Hold an entry, what programs are shown of it, and whether noise hides a drop of its tolerance."""
+    """Hold an entry, its facts for programs, and whether noise hides a drop of its tolerance."""
 
     entry: Entry
     facts: dict[str, Any]
@@ -117,7 +117,7 @@ def show(options: argparse.Namespace) -> int:
     wanted = set(matching([key for baseline in baselines for key in baseline.entries], options.keys))
     shown = []
     for baseline in baselines:
-        # Without the device's kind the larger prior, so that no more is promised than holds on a host.
+        # Without the device's kind the host's prior applies, which is the larger one: the command promises no more.
         on_host = timed_on(baseline.device.kind if baseline.device else None) == "host"
         entries = [entry for key, entry in baseline.entries.items() if key in wanted]
         shown.append((baseline, [_shown(baseline, entry, on_host) for entry in entries]))
@@ -170,7 +170,7 @@ def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
         lines += aligned(_HEADINGS, [_cells(row) for row in rows], left=_WORDS, width=terminal_width())
     blunt = [row for row in rows if row.is_blunt]
     if blunt:
-        # How many runs would do, and for how many entries none would.
+        # The runs that would suffice, and the number of entries for which no number of runs would.
         advised = [runs for row in blunt if (runs := row.facts["runs_advised"]) is not None]
         advice = f": --bandwidth-update -o bandwidth_runs={max(advised)} adds runs" if advised else ""
         if hopeless := len(blunt) - len(advised):
@@ -183,7 +183,7 @@ def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
 
 def _cells(row: Shown) -> tuple[str, ...]:
     entry, facts = row.entry, row.facts
-    # The hash that code is known by: what is counted by its PTX, a kernel by machine code.
+    # The hash that identifies the code: PTX for counts, machine code for a timed kernel.
     names = ("ptx", "function") if entry.counts else ("sass", "function", "ptx")
     return (
         entry.key,
@@ -207,7 +207,7 @@ def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
     return {"path": baseline.path, "device": device, "tolerance": baseline.tolerance, "entries": entries}
 
 
-# ---- the files that a path means: list every problem, remove entries, make empty ones --------------------------------
+# ---- the files at a path: list every problem, remove entries, make empty ones --------------------------------
 
 
 def files_at(path: Path) -> list[Path]:
@@ -226,10 +226,10 @@ def load_all(path: Path) -> list[Baseline]:
 
 
 def matching(keys: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Return the keys that one of the patterns means, in their order; all of them without patterns.
+    """Return the keys that match a pattern, in their order; all of them without patterns.
 
-    Only ``*`` and ``?`` stand for others: brackets belong to the names of parametrized tests.
-    Raises UsageError for a pattern that means no key, since that is a misspelt one.
+    Only ``*`` and ``?`` are wildcards: brackets belong to the names of parametrized tests.
+    Raises UsageError for a pattern that matches no key, since it is probably misspelt.
     """
     all_keys = list(keys)
     if not patterns:
@@ -282,9 +282,9 @@ def validate(options: argparse.Namespace) -> int:
 
 
 def _checked_at(path: Path) -> list[_Checked]:
-    """Return the files at a path; a path without any is a problem itself, which keeps nothing of the others.
+    """Check the files at a path. A path without files is itself a problem; other paths are still checked.
 
-    Two files of one device are a problem: a run could not tell which of them to use.
+    Two files of one device are a problem: a run could not choose between them.
     """
     try:
         if not exists(path):
@@ -308,7 +308,7 @@ def _checked_at(path: Path) -> list[_Checked]:
 
 
 def prune(options: argparse.Namespace) -> int:
-    """Remove entries, then the code files that no baseline in the folder names; or say which would go.
+    """Remove entries, then the code files that no baseline in the folder names; --dry-run only lists them.
 
     Raises UsageError where a pattern, a run or a device does not fit.
     """
@@ -327,7 +327,7 @@ def prune(options: argparse.Namespace) -> int:
         path, removed = Path(baseline.path or ""), [key for key in baseline.entries if key in wanted]
         kept = len(baseline.entries) - len(removed)
         if options.dry_run:
-            # Files of code that a folder's baselines share go with the first.
+            # A dry run names code files that a folder's baselines share with the first baseline only.
             unused = set(unused_code(path, removed)) - foreseen
             foreseen |= unused
         else:
@@ -356,7 +356,7 @@ def _measured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path]) -
         document, outcomes = load_run(run_path)
         identity = identity_of(document["device"])
         file = baseline_files.find_file(path, identity)
-        # A folder may hold none of this device: reading the name that it would get says so.
+        # A folder may lack a baseline for this device: reading the name that it would have raises the error.
         baseline = loaded.get(str(file)) or baseline_files.load(file)
         baseline_files.check_device(baseline, identity)
         files.add(file)
@@ -382,17 +382,17 @@ def init(options: argparse.Namespace) -> int:
     return 0
 
 
-# ---- what differs between two files: entries, their figures, what they are held to, and the code that they ran -------
+# ---- diff: the entries of two files, their figures, their limits, and the code that they ran -------------------------
 
-# Told by the columns of GB/s and runs, or by no field of the file.
+# Not listed as fields: columns of their own show GB/s and runs.
 _APART = ("bandwidth", "runs")
-# Of all changed kernels together, where people read it.
+# For all changed kernels together, in the output for people.
 MOST_DIFF_LINES = 400
-# So many entries that share a change are named.
+# The number of entries that are named for a shared change.
 MOST_NAMED = 3
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
-# What two files differ by: their names, `header` and `entries`.
+# The differences of two files: their names, `header` and `entries`.
 Files = dict[str, Any]
 PtxChanges = Callable[[str, str], CodeChange]
 
@@ -410,7 +410,7 @@ def diff(options: argparse.Namespace) -> int:
 
 
 def _compared_all(old: Path, new: Path) -> list[Files]:
-    """Compare two files, or those of two folders by name: a device's may be in one alone. Raises UsageError."""
+    """Compare two files, or the files of two folders by name; a file may be in one folder only. Raises UsageError."""
     if isdir(old) != isdir(new):
         for path in (old, new):
             if not exists(path):
@@ -428,7 +428,7 @@ def _in_folder(file: Path) -> Baseline:
 
 
 def _compared(old_file: Path, old: Baseline, new_file: Path, new: Baseline) -> Files:
-    """Return what differs between two files, as programs are shown it. A file that does not exist counts as empty."""
+    """Return the differences of two files, for programs. A file that does not exist counts as empty."""
     ptx = _ptx_changes(old_file, new_file)
     facts: dict[str, tuple[object, object]] = {"tolerance": (old.tolerance, new.tolerance)}
     for name in _OF_DEVICE:
@@ -449,7 +449,7 @@ def _ptx_changes(old: Path, new: Path) -> PtxChanges:
     """
 
     def read(name: str, own: Path, other: Path) -> str:
-        # Either code folder may hold it. If none does, the error names the folder of its own baseline.
+        # Either code folder may hold it. If both lack it, the error names the folder of its own baseline.
         with suppress(BaselineError):
             return KeptCode(other).ptx(name)
         return KeptCode(own).ptx(name)
@@ -462,7 +462,7 @@ def _ptx_changes(old: Path, new: Path) -> PtxChanges:
 
 
 def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxChanges) -> dict[str, Any] | None:
-    """Return how an entry differs between two files, as the JSON form has it; None where both hold the same.
+    """Return how an entry differs between two files, for the JSON form; None where both files agree.
 
     fields: name → old and new text as files hold it, None where a side has none. change: of GB/s, as a fraction.
     code_changes: what surely changed in the code that ran, in words. code_diff, code_unknown: how the kernel's PTX did.
@@ -470,13 +470,13 @@ def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxCha
     if before == after:
         return None
     fields: dict[str, tuple[str | None, str | None]] = {}
-    said: tuple[str, ...] = ()
+    in_words: tuple[str, ...] = ()
     change = NO_CHANGE
     if before is not None and after is not None:
         old, new = entry_fields(before, RECORDED), entry_fields(after, RECORDED)
         names = [name for name in dict.fromkeys((*old, *new)) if name not in _APART and old.get(name) != new.get(name)]
         fields = {name: (old.get(name), new.get(name)) for name in names}
-        said = identity_of_plain(after.code).changes_since(identity_of_plain(before.code))
+        in_words = identity_of_plain(after.code).changes_since(identity_of_plain(before.code))
         then, now = before.code.get("ptx"), after.code.get("ptx")
         change = NO_CHANGE if then is None or now is None or then == now else ptx(then, now)
     gbps_before, gbps_after = (entry and entry.gbps for entry in (before, after))
@@ -489,7 +489,7 @@ def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxCha
         "runs_before": None if before is None else len(before.runs),
         "runs_after": None if after is None else len(after.runs),
         "fields": fields,
-        "code_changes": tuple(filter(None, (*said, change.accesses))),
+        "code_changes": tuple(filter(None, (*in_words, change.accesses))),
         "code_diff": change.diff,
         "code_unknown": change.unknown,
     }
@@ -515,14 +515,14 @@ def _diff_lines(compared: Files) -> list[str]:
 
 
 def _code_lines(differences: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Give whose code changed and how, entries that share a change together; of all PTX no more than a page or two."""
+    """Yield the entries of changed code and their changes, equal changes together; at most a page or two of PTX."""
     alike: dict[tuple[tuple[str, ...], str, str | None], list[str]] = {}
     for one in differences:
         if one["code_changes"]:
             alike.setdefault((one["code_changes"], one["code_diff"], one["code_unknown"]), []).append(one["key"])
     left = MOST_DIFF_LINES
-    for (said, ptx, unknown), keys in alike.items():
-        yield printable(f"code of {listed(keys, MOST_NAMED)}: {'; '.join(said)}")
+    for (in_words, ptx, unknown), keys in alike.items():
+        yield printable(f"code of {listed(keys, MOST_NAMED)}: {'; '.join(in_words)}")
         if unknown is not None:
             yield f"  {printable(unknown)}"
         diff = ptx.splitlines()
@@ -536,7 +536,7 @@ def _diff_cells(one: Mapping[str, Any]) -> tuple[str, ...]:
     runs = [str(count) for count in (one["runs_before"], one["runs_after"]) if count is not None]
     fields = {name: f"{name} {old or 'none'} → {new or 'none'}" for name, (old, new) in one["fields"].items()}
     if "code" in fields and one["code_changes"]:
-        fields["code"] = "code changed"  # hashes tell people nothing; how it changed stands below
+        fields["code"] = "code changed"  # people cannot read hashes; lines below show the change
     return (
         f"{_SIGNS[one['kind']]} {one['key']}",
         digits(one["gbps_before"]) if one["gbps_before"] else "",

@@ -52,17 +52,17 @@ from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import reason_of
 
-# Besides 2, for bad input: as the program of `git bisect run` would say it of BAD, but for the last.
-NOTHING_TO_FIND, FOUND, UNTOLD = 0, 1, 125
+# Exit statuses besides 2 for bad input, as of a program for `git bisect run` at BAD: good, bad, or no clear result.
+NOTHING_TO_FIND, FOUND, UNCLEAR = 0, 1, 125
 _BUILD = "bandwidth_build"
-# The section of pytest in its settings, by file, where it is not `pytest`.
+# pytest's section in its ini files, by file, where it is not `pytest`.
 _SECTIONS = {"pyproject.toml": "tool.pytest", "setup.cfg": "tool:pytest"}
 SECONDS = 600.0
 MOST_SECONDS = 86_400.0
 _LOCK_SECONDS = 600.0
 _CLEARED = (Status.OK, Status.IMPROVED)
 _LOOKS = Looks()
-# What is wrong with one commit, and not with the machine.
+# Errors of one commit, not of the machine.
 _OF_A_COMMIT = (NothingThere, FreshProcessFailed, ForeignImport, UsageError)
 
 
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class _Search:
-    """Judge commit after commit, say so, and say what was found."""
+    """Judge commit after commit; print each judgement and the result."""
 
     options: argparse.Namespace
     against: AgainstGood
@@ -127,7 +127,7 @@ class _Search:
         bad = self._judge(history.bad)
         if not bad.is_bad:
             whether = "could not be judged" if bad.is_bad is None else "is not REGRESSED there: nothing to find"
-            return self._end([], f"{test} {whether}", UNTOLD if bad.is_bad is None else NOTHING_TO_FIND)
+            return self._end([], f"{test} {whether}", UNCLEAR if bad.is_bad is None else NOTHING_TO_FIND)
         self.against.labels = bad.regressed
         while (commit := history.next()) is not None:
             left = len(history.candidates())
@@ -141,8 +141,8 @@ class _Search:
                 history.good.append(commit)
         suspects = history.in_order()
         if len(suspects) > 1:
-            said = f"one of these {len(suspects)} commits is the first at which {test} is REGRESSED against {good}"
-            return self._end(suspects, f"{said}; the others could not be judged:", UNTOLD)
+            text = f"one of these {len(suspects)} commits is the first at which {test} is REGRESSED against {good}"
+            return self._end(suspects, f"{text}; the others could not be judged:", UNCLEAR)
         return self._end(suspects, f"the first commit at which {test} is REGRESSED against {good}:", FOUND)
 
     def _judge(self, commit: str) -> Judgement:
@@ -174,7 +174,7 @@ class _Search:
 
 
 def _extra_args(given: list[str]) -> tuple[str, ...]:
-    """Return what keeps installed plugins from doing what a single test has no use for."""
+    """Return the arguments that switch off installed plugins which a single test does not need."""
     if "PYTEST_DISABLE_PLUGIN_AUTOLOAD" in os.environ:
         return ()
     installed = {point.name for point in entry_points(group="pytest11")}
@@ -184,7 +184,7 @@ def _extra_args(given: list[str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Bisection:
-    """Hold what is known of the commits between a good one and a bad one, all by their full hashes."""
+    """Hold the results so far for the commits between a good one and a bad one, all by their full hashes."""
 
     top: Path
     good: list[str]
@@ -198,12 +198,12 @@ class Bisection:
         return [commit for commit in commits if commit != self.bad]
 
     def next(self) -> str | None:
-        """Return the commit to judge next; None where none is left."""
+        """Return the commit to judge next; None where no commit is left."""
         candidates = self.candidates()
         passed_over = set(self.skipped).intersection(candidates)
         if not passed_over:
             return candidates[0] if candidates else None
-        # Where one cannot be judged its neighbours seldom can: what lies before and behind them all tells more.
+        # Neighbours of a commit that cannot be judged seldom can be either: prefer commits before or after all of them.
         stretches: list[list[str]] = [[]]
         for commit in self.in_order():
             if commit in passed_over:
@@ -245,28 +245,28 @@ def described(top: Path, commit: str) -> tuple[str, str]:
 
 
 def modules_in(top: Path, commit: str) -> set[str]:
-    """Return the names that Python modules and packages in a commit may be imported by."""
+    """Return the names by which Python modules and packages in a commit may be imported."""
     files = git(top, "ls-tree", "-r", "-z", "--name-only", commit).split("\0")
     parts = (part for file in files if file.endswith(".py") for part in file.removesuffix(".py").split("/"))
     return {part for part in parts if part.isidentifier()}
 
 
 def how_built(top: Path, commit: str, test_file: Path, args: Sequence[str]) -> Build | None:
-    """Return how commits are built; None where neither `args` (`-o bandwidth_build=…`) nor the ini file says.
+    """Return how commits are built; None where neither `args` (`-o bandwidth_build=…`) nor the ini file sets it.
 
     The ini file is the first one of pytest's from the test's folder up to the top of the tree. Raises UsageError where
     it cannot be read.
     """
-    folder, said = _command_in_ini(top, commit, test_file.parent)
+    folder, command = _command_in_ini(top, commit, test_file.parent)
     for option, value in zip(("", *args), args, strict=False):
         given = value if option in ("-o", "--override-ini") else value.removeprefix("--override-ini=")
         if given.startswith(f"{_BUILD}="):
-            said = given.partition("=")[2]
-    return Build(said, folder) if said else None
+            command = given.partition("=")[2]
+    return Build(command, folder) if command else None
 
 
 def _command_in_ini(top: Path, commit: str, start: Path) -> tuple[Path, str]:
-    """Return the folder of the ini file, and what it says, if anything."""
+    """Return the folder of the ini file, and its build command, if it has one."""
     for folder in (start.resolve(), *start.resolve().parents):
         if not folder.is_relative_to(top):
             break
@@ -286,12 +286,12 @@ def _command_in_ini(top: Path, commit: str, start: Path) -> tuple[Path, str]:
 
 
 def _section(name: str, text: str) -> Mapping[str, Any] | None:
-    """Return what an ini file says to pytest; None where it has no such section."""
+    """Return an ini file's settings for pytest; None where it has no such section."""
     section = _SECTIONS.get(name, "pytest")
     if not name.endswith(".toml"):
         ini = IniConfig("", data=text)
         return dict(ini[section].items()) if section in ini else None
-    # pytest needs one of the two.
+    # pytest requires one of the two.
     found: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(text)
     for key in section.split("."):
         found = found.get(key) if isinstance(found, dict) else None
@@ -300,14 +300,14 @@ def _section(name: str, text: str) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-# ---- one commit against the good one; both stand in worktrees away from the user's tree ------------------------------
+# ---- one commit against the good one; both are checked out into worktrees outside the user's tree --------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """Hold the result of the test at one commit.
 
-    is_bad: None where that is not known. status: the verdict that says so; None where there was none to be had.
+    is_bad: None where it is unknown. status: of the deciding measurement; None without a verdict.
     regressed: labels of the measurements that are REGRESSED.
     """
 
@@ -319,25 +319,25 @@ class Judgement:
 
 
 class AgainstGood:
-    """Judge commits against a good one, which tells its code and counts its traffic once."""
+    """Judge commits against a good one, whose code is identified and whose traffic is counted only once."""
 
-    def __init__(self, test: Worktrees, tell: Callable[[str], None], build: Build | None = None) -> None:
-        """Ask the good commit for its device and its code.
+    def __init__(self, test: Worktrees, notify: Callable[[str], None], build: Build | None = None) -> None:
+        """Find the good commit's device and code.
 
-        test: at the good commit, on no device yet. tell: takes a line about what is being done; build: how commits are
+        test: at the good commit, on no device yet. notify: takes a line about the current step; build: how commits are
         built. Raises NothingThere, FreshProcessFailed, ForeignImport where the test cannot be run there.
         """
         self.good = good = test.revision
-        # Of the measurements that are looked at; None: all.
+        # Labels of the measurements to judge; None for all.
         self.labels: frozenset[str | None] | None = None
-        self._tell, self._build = tell, build
+        self._notify, self._build = notify, build
         self._judged: list[tuple[Rows, Judgement]] = []
-        tell(f"what code the test runs at {good}")
+        notify(f"what code the test runs at {good}")
         try:
             rows = test.codes_at_base([test.nodeid])
             self._rows_of_good = by_label(rows)
         except NothingThere:
-            # The test may assert on its figures. There are none while it runs only to identify its code.
+            # The test may assert on its figures, which do not exist while it runs only to identify its code.
             rows, self._rows_of_good = test.base(), {}
         if "device" not in rows[0]:
             raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")
@@ -345,12 +345,12 @@ class AgainstGood:
         self._test = replace(test, device=self.device.option)
 
     def judge(self, commit: str) -> Judgement:
-        """Judge a commit. What is wrong with it makes it one that cannot be judged, with the reason.
+        """Judge a commit. After an error of the commit it counts as one that cannot be judged, with the reason.
 
-        Raises BandwidthError for what is wrong with the machine, such as a device that stays taken.
+        Raises BandwidthError for an error of the machine, such as a device that stays in use.
         """
         try:
-            with check_out(Path(self.good.top), commit, self._build, self._tell) as revision:
+            with check_out(Path(self.good.top), commit, self._build, self._notify) as revision:
                 rows, judgement = self._judgement(revision)
         except _OF_A_COMMIT as why:
             return Judgement(commit, None, None, " ".join(str(why).split()))
@@ -362,7 +362,7 @@ class AgainstGood:
         labels = frozenset(rows) if self.labels is None else self.labels
         alike = {label for label in labels if self._are_alike(rows, self._rows_of_good, label)}
         if self.device.counts_only and len(alike) < len(labels):
-            alike.clear()  # a later launch of a test may count what an earlier one, of other code, left behind
+            alike.clear()  # counts of a launch may depend on data that an earlier launch, of other code, left
         verdicts = dict.fromkeys(alike, Decision(Status.OK, Rule.CODE_UNCHANGED))
         if not labels or alike != labels:
             known = self._judgement_of_same_code(rows, labels - alike)
@@ -373,11 +373,11 @@ class AgainstGood:
         return rows, self._by_verdicts(candidate.commit, verdicts)
 
     def _rows_of(self, candidate: Revision) -> Rows:
-        """Return what the commit says of its code; nothing where it has to be measured all the same."""
+        """Return rows with the commit's code; nothing where it has to be measured in any case."""
         if self.device.counts_only and self.good.holds_plugin:
-            return {}  # the plugin that counts is itself another one there
-        self._tell(f"what code the test runs at {candidate.commit[:SHORT_HASH]}")
-        with self._lock.held(self._tell), suppress(NothingThere):
+            return {}  # the commit holds another version of the plugin, which counts
+        self._notify(f"what code the test runs at {candidate.commit[:SHORT_HASH]}")
+        with self._lock.held(self._notify), suppress(NothingThere):
             there = replace(self._test, revision=candidate, candidate=self.good)
             return by_label(there.codes_at_base([self._test.nodeid]))
         return {}
@@ -400,12 +400,12 @@ class AgainstGood:
         sides = replace(self._test, candidate=candidate)
         taken: PairsTaken | None = None
         if self.device.counts_only:
-            self._tell(f"counts at {candidate.commit[:SHORT_HASH]}")
+            self._notify(f"counts at {candidate.commit[:SHORT_HASH]}")
             rows = by_label(sides.head())
         else:
             in_turn = self.device.on_host and not self.good.holds_plugin
-            taken = PairsTaken(sides, self._tell, partial(self._lock.held, self._tell), in_turn)
-            taken.take(FINEST_PRECISION)  # the first pair tells which tolerances there are
+            taken = PairsTaken(sides, self._notify, partial(self._lock.held, self._notify), in_turn)
+            taken.take(FINEST_PRECISION)  # the first pair gives the tolerances
             rows = taken.pairs[0].head
         wanted = {
             label: row
@@ -417,7 +417,7 @@ class AgainstGood:
         return decided | missing
 
     def _by_pairs(self, rows: Rows, taken: PairsTaken) -> dict[str | None, Decision]:
-        # What the commit's own marker and settings hold each measurement to.
+        # The tolerance of each measurement by the commit's own marker and settings.
         subjects = {}
         for label, row in rows.items():
             tolerance = row.verdict.get("tolerance")
@@ -442,13 +442,13 @@ class AgainstGood:
 
     @cached_property
     def _counted_at_good(self) -> Rows:
-        self._tell(f"counts at {self.good}")
+        self._notify(f"counts at {self.good}")
         return by_label(self._test.base())
 
     def _by_verdicts(self, commit: str, verdicts: Mapping[str | None, Decision]) -> Judgement:
-        """Say what the verdicts of a test's measurements make of its commit."""
+        """Return the judgement of a commit by the verdicts of the test's measurements."""
         regressed = frozenset(label for label, one in verdicts.items() if one.status is Status.REGRESSED)
-        # Of a measurement that the good commit lacks nothing can be said: the other measurements decide.
+        # A measurement that the good commit lacks cannot be judged: the other measurements decide.
         known = {label: one for label, one in verdicts.items() if one.rule != Rule.NOT_THERE or self.labels}
         unsure = [label for label, one in known.items() if one.status not in _CLEARED]
         decide = sorted(regressed or unsure or known or verdicts, key=str)

@@ -37,7 +37,7 @@ from pytest_bandwidth.storage.saved_run import load_run
 
 DEFAULT_TOLERANCE = Settings().tolerance
 MOST_NAMED = 5
-# What messages call the two sides.
+# The names of the two sides in messages.
 REFERENCE, NEW = "the reference", "the new runs"
 _HEADINGS = (
     *("test", "GB/s before", "GB/s after", "change", "probe"),
@@ -149,10 +149,10 @@ def _lines_of_devices(devices: Sequence[Mapping[str, Any]], tests: Sequence[Mapp
 
 # ---- runs of one device ----------------------------------------------------------------------------------------------
 
-# The rule is that of stored figures (`judging.stored`). The new processes were not chosen for what they showed, so all
-# of them count at once. Of counts, which are exact, the newest run of each side stands for it.
+# The rule is that of stored figures (`judging.stored`). The new processes were not chosen by their figures, so all of
+# them count at once. Counts are exact, so only the newest run of each side is compared.
 
-# Of each test, oldest first.
+# The rows of each test, oldest first.
 Rows = Mapping[str, Sequence[Outcome]]
 
 
@@ -206,7 +206,7 @@ def _rows_of(loaded: Loaded) -> Rows:
     for path, _, outcomes in loaded:
         by_key: dict[str, Outcome] = {}
         for outcome in outcomes:
-            # Measured twice it was in one process, which is no evidence of two.
+            # Two measurements in one process are no evidence of two processes.
             if outcome.key in by_key:
                 raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
             by_key[outcome.key] = outcome
@@ -218,11 +218,11 @@ def _rows_of(loaded: Loaded) -> Rows:
 def _compared(reference: Rows, fresh: Rows, newest: Mapping[str, Any], tolerance: float | None) -> list[Compared]:
     """Return every test of the new runs judged by the reference's runs.
 
-    newest: the document of the newest run. tolerance: for all tests; None takes what that run held the test to, and of
-    counts none.
+    newest: the document of the newest run. tolerance: for all tests; None for the tolerance of that run, and
+    for 0 with counts.
     """
     timed_on = newest["device"]["timed_on"]
-    # Its --bandwidth-tolerance: a test measured without a baseline has no verdict with its own.
+    # The run's --bandwidth-tolerance, since the verdict of a test without a baseline has no tolerance.
     default = newest.get("settings", {}).get("tolerance")
     if not isinstance(default, float) or not 0 < default < 1:
         default = DEFAULT_TOLERANCE
@@ -244,9 +244,9 @@ def _compared(reference: Rows, fresh: Rows, newest: Mapping[str, Any], tolerance
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Hold what a test's processes on one side saw that measured it validly, oldest first: figures, all positive.
+    """Hold the valid rows of a test on one side, oldest first, and their figures, all positive.
 
-    gbps, probe_gbps: medians. tolerance: what the newest held the test to.
+    gbps, probe_gbps: medians. tolerance: of the newest row.
     """
 
     rows: Sequence[Outcome]
@@ -306,7 +306,7 @@ def _nothing_valid(where: str) -> Decision:
 
 
 def _code_between(then: Sequence[Outcome], now: Sequence[Outcome]) -> Code | None:
-    """Tell whether all runs ran the same code, or the newest of each side surely other; None where it is not known."""
+    """Return "same" if all runs had the same code, "changed" if the newest of each side surely differ, else None."""
     if not then or not now:
         return None
     before, after = ([identity_of_plain(row.code_identity) for row in rows] for rows in (then, now))
@@ -317,7 +317,7 @@ def _code_between(then: Sequence[Outcome], now: Sequence[Outcome]) -> Code | Non
 
 
 def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str], count: int) -> list[dict[str, str]]:
-    """Collect what the table alone does not show, each with a code for programs."""
+    """Return notes on what the table does not show, each with a code for programs."""
     notes = []
     serials = {str(document["device"].get("serial")) for _, document, _ in loaded}
     if len(serials) > 1:
@@ -344,7 +344,7 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
 
 
 def _probe_note(compared: Sequence[Compared]) -> str | None:
-    """Say whether the device itself moved: the probe's change, median over the tests, past the smallest tolerance."""
+    """Return a note if the device itself is slower: the probes' median loss is larger than the smallest tolerance."""
     both = [c for c in compared if c.probe_before and c.probe_after and c.decision.numbers.tolerance]
     if not both:
         return None
@@ -365,7 +365,7 @@ def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequ
     )
     for one in compared:
         status, decision = one.decision.status, one.decision
-        # The table leaves open why: of counts it shows none. What is noisy is said once for all.
+        # The table shows neither reasons nor counts. One note covers all noisy tests.
         counted_gain = status is Status.IMPROVED and decision.numbers.figure is None
         unjudged = status is Status.UNDECIDED and decision.rule != Rule.TOO_NOISY
         if status.always_fails or counted_gain or unjudged:
@@ -373,8 +373,8 @@ def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequ
             lines.append(f"{status} {printable(f'{one.key}: {sentence_of(decision)}{same}')}")
     lines += [printable(note["text"]) for note in notes]
     counts = Counter(c.decision.status for c in compared)
-    told = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
-    return [*lines, f"{len(compared)} compared: {told}"]
+    totals = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
+    return [*lines, f"{len(compared)} compared: {totals}"]
 
 
 def _cells(one: Compared) -> tuple[str, ...]:

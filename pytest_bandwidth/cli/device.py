@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     facts = device_plain(device.identity, device.peak)
     probes: dict[str, float] = {}
     if isinstance(device, TimedDevice):
-        # By mix, the median of a few samples: a look, not a measurement to judge by.
+        # By mix, the median of a few samples: for orientation, not for a verdict.
         for name, (read, written) in MIXES.items():
             part = PROBE_BYTES // (read + written)
             probes[name] = _probe_gbps(device, device.probe(Traffic(read * part, written * part)))
@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _probe_gbps(device: TimedDevice, probe: Probe) -> float:
-    """Return GB/s of a probe, after a warm-up by time, since clocks rise by time: the median of samples that count.
+    """Return a probe's GB/s: the median of its valid samples, after a warm-up of fixed time, in which clocks rise.
 
-    Raises BandwidthError where none counts.
+    Raises BandwidthError without a valid sample.
     """
     until = device.now() + WARM_SECONDS
     device.time(probe.call, None)
@@ -64,7 +64,7 @@ def _probe_gbps(device: TimedDevice, probe: Probe) -> float:
         device.time(probe.call, None)
     taken = [device.time(probe.call, None) for _ in range(SAMPLES)]
     seconds = [sample.seconds for sample in taken if sample.drop is None and sample.seconds > 0]
-    # On a busy host a thread waits in each sample: better such a look than none.
+    # On a busy host a thread waits in each sample: use such samples rather than no sample.
     seconds = seconds or [sample.seconds for sample in taken if sample.drop and sample.drop.code == RUN_DELAY]
     if not seconds:
         why = sorted({sample.drop.text if sample.drop else "it took no time" for sample in taken})

@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.atomic import write_whole
 
-# Files are read, never executed; so many of at most this size.
+# Files are read, never executed: at most so many, each of at most this size.
 MOST_FILES, MOST_BYTES = 2_000, 2**18
 MOST_NAMED = 5
 ATTRIBUTE = "*.runs.jsonl merge=union"
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(file: Path, text: str | None, what: str) -> None:
-    """Write a file and say so. text: a character a byte; None where the file stays as it is."""
+    """Write a file and report it. text: one character for each byte; None to leave the file unchanged."""
     if text is not None:
         write_whole(file, text.encode("latin-1"), keep=True)
     print(printable(f"wrote {file}: {what}" if text is not None else f"left {file} as it is: look for {what}"))
@@ -118,9 +118,9 @@ def _not_taken(root: Path, files: Sequence[Path]) -> Iterator[str]:
 
 
 def _first_test(root: Path, files: Sequence[Path]) -> tuple[str, str]:
-    """Return the text of a test and the device to run it on first. Raises UsageError where nothing is to be tested."""
+    """Return the text of a test and the device to run it on first. Raises UsageError without code to test."""
     sources = [file for file in files if file.suffix == ".cu"]
-    # What launches its kernels itself comes last: it includes headers that NVRTC lacks.
+    # Files that launch their kernels come last: they include headers that NVRTC lacks.
     for file in sorted(sources, key=lambda one: "<<<" in _text(one)):
         if test := _test_of_kernel(file.relative_to(root).as_posix(), without_comments(_text(file))):
             return test, "traffic"
@@ -181,7 +181,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _text(file: Path) -> str:
-    """Return a file's text; nothing for one that is large, no plain file, or not to be read by this user."""
+    """Return a file's text; nothing for a file that is large, not plain, or not readable for this user."""
     try:
         return _held(file) if file.is_file() and file.stat().st_size <= MOST_BYTES else ""
     except OSError:
@@ -204,7 +204,7 @@ def _imports(text: str) -> Iterator[str]:
 
 
 def _add_option(root: Path) -> None:
-    """Name the folder of baselines where pytest's settings are; in a new pytest.ini where there are none."""
+    """Add the folder of baselines to pytest's settings; to a new pytest.ini if there are no settings."""
     what, new = f"{OPTION} = baselines", root / "pytest.ini"
     for file in (root / name for name in SETTINGS):
         text = _held(file)
@@ -221,5 +221,5 @@ def _add_option(root: Path) -> None:
 
 
 def _held(file: Path) -> str:
-    """Return what a file holds, a character a byte."""
+    """Return a file's content, one character for each byte; nothing without a file."""
     return file.read_bytes().decode("latin-1") if os.path.lexists(file) else ""

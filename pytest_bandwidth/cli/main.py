@@ -39,7 +39,7 @@ _OF_THE_CORE = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Say what is wrong with the arguments in one line, as every other error of the commands."""
+    """Report wrong arguments in one line, like every other error of the commands."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(UNUSABLE, f"{self.prog}: {printable(message)} (--help says more)\n")
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     for one in known.values():
         parser_of_one = subparsers.add_parser(one.name, help=one.help)
-        if one.name in given[:1]:  # of the others no module is imported
+        if one.name in given[:1]:  # modules of other commands are not imported
             module = import_module(one.module)
             parser_of_one.description = module.__doc__
             module.declare(parser_of_one)
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = import_module(known[options.command].module).run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read this has seen enough (`| head`); what is still buffered has nowhere to go.
+        # The reader has closed the pipe (`| head`): discard the output that is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (BandwidthError, OSError) as error:
@@ -90,12 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def commands() -> dict[str, Command]:
-    """Return the commands by their names, those that features bring included."""
+    """Return the commands of the core and of features by their names."""
     return {one.name: one for one in (*_OF_THE_CORE, *chain.from_iterable(hooks().pytest_bandwidth_commands()))}
 
 
 def _one_line(error: Exception) -> str:
-    """Return the error's first line; what was left out is said, and where it can be had."""
+    """Return the error on one line; of several problems only the first, with a note on the others."""
     if isinstance(error, OSError) and error.strerror:
         name = "" if error.filename is None else f"{error.filename}: "
         return printable(f"{name}cannot be read or written: {error.strerror}")
@@ -105,16 +105,16 @@ def _one_line(error: Exception) -> str:
     return " ".join(printable(line.strip()) for line in str(error).splitlines())
 
 
-# ---- what commands give: text that fits the terminal, JSON for programs, the file that `-o` asks for -----------------
+# ---- output of commands: text that fits the terminal, JSON for programs, the file that `-o` asks for -----------------
 
 # Version of the documents that the commands print; docs/cli.md describes them.
 SCHEMA = 1
 
 
 def write_output(path: Path, data: str | bytes, form: FileForm) -> None:
-    """Write the file whole or not at all, and say so on standard error, since standard output is for results.
+    """Write the file atomically, and report it on standard error, since standard output is for results.
 
-    A folder that is missing is made, as a run makes it for its outputs. Raises UsageError for a file of others.
+    A missing folder is made, as in a run. Raises UsageError for a file that another program wrote.
     """
     refuse_foreign("-o", path, form)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def refuse_own_input(path: Path, inputs: Iterable[Path]) -> None:
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal; None where the output goes to a file or a program, which want names whole."""
+    """Return the columns of the terminal; None where the output goes to a file or a program, which need whole names."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

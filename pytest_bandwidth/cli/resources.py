@@ -19,7 +19,7 @@ from pytest_bandwidth.reports.text_safe import aligned, printable
 from pytest_bandwidth.storage.atomic import FileForm
 
 _COLUMNS = {"registers": "registers", "local_bytes": "stack and spills (B)", "shared_bytes": "shared (B)"}
-# More registers alone are no loss: they may be what keeps others from being spilled.
+# More registers alone are no loss: they may prevent spills.
 _COSTS = ("local_bytes", "shared_bytes")
 _LIBRARY = re.compile(r"\.(so(\.\d+)*|o|cubin|fatbin)$")
 _FORM = FileForm((".json",), r'\{\s*"schema": \d+,\s*"kernels":')
@@ -82,7 +82,7 @@ def _kernels(file: Path) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def _read(file: Path) -> Kernels:
-    """Return what `-o` wrote. Raises UsageError for another file."""
+    """Read a file that `-o` wrote. Raises UsageError for any other file."""
     try:
         kernels = json.loads(file.read_bytes())["kernels"]
         return {name: {figure: int(figures[figure]) for figure in _COLUMNS} for name, figures in kernels.items()}

@@ -45,10 +45,10 @@ from pytest_bandwidth.measuring.progress import ConsoleProgress, Progress
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.reports.text_safe import printable
 
-# Of a process that has the device: what it waited before does not count.
+# For a process that has the device; its wait for the device does not count.
 PROCESS_SECONDS = 300
 LOCK_SECONDS = 600.0
-# What each measurement gives, by the names of `Run`.
+# The figures of each measurement, by the names of `Run`.
 FIGURES = ("gbps", "relative", "probe_gbps")
 BLOCK = 256
 GRID = 132 * 16
@@ -59,8 +59,8 @@ CONFIRM = 3
 TRIALS = 2000
 # With fewer processes there would be no row of five baseline runs, which are advised.
 LEAST_RUNS = 5 + 1 + CONFIRM
-# A recommendation holds to this: next to no false alarm, nearly every test judged at all, and nearly every drop found
-# of a size past the tolerance.
+# The limits for a recommendation: hardly any false alarm, nearly every test judged, and nearly every drop found that is
+# larger than the tolerance.
 MOST_FALSE_ALARMS, MOST_UNJUDGED, LEAST_FOUND = 0.005, 0.05, 0.95
 
 
@@ -179,7 +179,7 @@ class Judge:
         self._reference, self._figure, self._tolerance, self._confirm = reference, figure, tolerance, confirm
 
     def decision(self, judged: Sequence[Run]) -> Decision:
-        """Return what the rule says of a test: its first process and `confirm` new ones, which hold the figure."""
+        """Return the rule's decision on a test, from its first process and `confirm` new ones, all with the figure."""
         first, *fresh = [value for run in judged if (value := value_of_run(run, self._figure)) is not None]
         decided = decide_stored(self._reference, first, fresh, self._tolerance, self._confirm, None)
         if not isinstance(decided, Decision):
@@ -209,7 +209,7 @@ def tables(seen: MeasuredRuns, on_host: bool) -> Tables:
 
 
 def report(name: str, seen: MeasuredRuns, found: Tables) -> list[str]:
-    """Return lines for people: how the processes scatter, the table, and what it recommends."""
+    """Return lines for people: the processes' scatter, the table, and its recommendation."""
     processes = len(seen.same)
     left_out = f", {len(seen.left_out)} left out" if seen.left_out else ""
     lines = [f"{printable(name)}: {processes} fresh processes of identical code{left_out}"]
@@ -237,7 +237,7 @@ def recommendation(table: Sequence[Rates], processes: int) -> str:
         larger = [drop for drop in row.found if drop > row.tolerance]
         found = [drop for drop in larger if row.found[drop] >= LEAST_FOUND]
         if row.false_alarms <= MOST_FALSE_ALARMS and row.unjudged <= MOST_UNJUDGED and found:
-            # Only divisions that share no process are independent cases: what so few cannot rule out is said, too.
+            # Only divisions that share no process are independent cases; the text gives the upper limit for so few.
             cases = processes // (row.baseline_runs + 1 + CONFIRM)
             unseen = format_percent(upper_limit(0, cases))
             return (
@@ -257,7 +257,7 @@ def recommendation(table: Sequence[Rates], processes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRuns:
-    """Hold runs by drop (0.0: identical code), one of each a process; why others were left out, by number from 1."""
+    """Hold each process's run by drop (0.0: identical code), and why processes were left out, by number from 1."""
 
     runs: dict[float, list[Run]]
     left_out: dict[int, str] = field(default_factory=dict)
@@ -268,17 +268,17 @@ class MeasuredRuns:
 
 
 def measure(device: DeviceIdentity, runs: int, asked: Mapping[str, Any], least: int) -> MeasuredRuns:
-    """Run the processes and say which are left out. asked: what `main` answers, but for each one's turn.
+    """Run the processes and report the ones left out. asked: the request to `main`, without the turn.
 
-    Raises BandwidthError where one fails, where so many are left out that fewer than `least` would remain, and where
-    the device stays taken.
+    Raises BandwidthError where a process fails, where fewer than `least` processes would remain, and where the device
+    stays in use.
     """
     seen = MeasuredRuns({drop: [] for drop in (0.0, *asked["drops"])})
     progress = ConsoleProgress(runs)
     lock = DeviceLock(
         device,
         LOCK_SECONDS,
-        advice="wait for it or end it",  # no ini file is read here, so that its time-out is no way out
+        advice="wait for it or end it",  # no ini file is read here, so its time-out cannot help
     )
     try:
         for process in range(1, runs + 1):
@@ -317,7 +317,7 @@ def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measurer_of(asked: Mapping[str, Any]) -> Measurer:
-    """Return what a fresh process measures with: the device's lock is its parent's."""
+    """Return a fresh process's measurer; its parent holds the device's lock."""
     settings = Settings(device=asked["device"], busy_processors=asked["busy_processors"])
     return Measurer(settings, Path(), ChildRequest(asked["device"]))
 
@@ -362,9 +362,9 @@ def measured_triad(measurer: Measurer, mib: int, drop: float) -> Measurement:
 
 
 def main(text: str) -> int:
-    """Print the answer to what is asked, a JSON object: device, mib, drops, busy_processors, turn.
+    """Print the answer to a request, a JSON object: device, mib, drops, busy_processors, turn.
 
-    drops: besides identical code. busy_processors: as in `busy_with_others`.
+    drops: in addition to identical code. busy_processors: as in `busy_with_others`.
     """
     asked = json.loads(text)
     try:

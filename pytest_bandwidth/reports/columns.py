@@ -22,10 +22,10 @@ from pytest_bandwidth.reports.summary import signed_percent
 Output = Literal["terminal", "markdown", "html", "csv", "details", "notes"]
 _OUTPUTS = get_args(Output)
 TABLES: tuple[Output, ...] = ("terminal", "markdown", "html", "csv")
-# The change is drawn in units of the allowed drop, so that leaving the band looks alike in every row.
-# The axis reaches to three times of it on either side.
+# The axis of a change is in units of the allowed drop, so that the allowed band is equally wide in every row.
+# It reaches three units to either side.
 CHANGE_AXIS = 3.0
-# A larger one is shown as a multiple.
+# A larger gain is shown as a multiple.
 _LARGEST_GAIN = 100.0
 
 
@@ -53,8 +53,8 @@ def plain_text(value: Value) -> str:
 class Bar:
     """Draw a figure in its cell of the HTML table.
 
-    kind: a ``share`` is a bar from 0 to 1, a ``change`` a mark on an axis whose middle third is what is allowed.
-    of: the place, from 0 to 1; None for none.
+    kind: a ``share`` is a bar from 0 to 1, a ``change`` a mark on an axis whose middle third is the allowed band.
+    of: returns the place, from 0 to 1; None for no drawing.
     """
 
     kind: Literal["share", "change"]
@@ -65,12 +65,12 @@ class Bar:
 class Column:
     """Describe a figure of every result, and how reports show it.
 
-    key: its name in the CSV. heading: its name for people. value: gives the figure of a result; None where it has none.
-    text: writes a value for people. hint: says what the figure means. sort: gives the number that the HTML table sorts
-    texts by.
+    key: its name in the CSV. heading: its name for people. value: returns the figure of a result; None without one.
+    text: formats a value for people. hint: the meaning of the figure. sort: returns the number by which the HTML table
+    sorts texts.
     outputs: the reports that show it: ``terminal``, ``markdown``, ``html``, ``csv``; ``details`` is the HTML page's
-    panel of a result, where a `SmallTable` can stand as well, ``notes`` a line of the terminal with -v.
-    narrow: what becomes of it where a terminal is too narrow: it goes ``below`` its row, or ``out``, or gives way to
+    panel of a result, which can hold a `SmallTable` as well; ``notes`` is a line of the terminal with -v.
+    narrow: for a terminal that is too narrow: the column moves ``below`` its row, is left ``out``, or is replaced by
     another column. usual: a text that needs no line below. bar: draws it in the HTML table.
     """
 
@@ -86,7 +86,7 @@ class Column:
     bar: Bar | None = None
 
     def shown(self, outcome: Outcome) -> str:
-        """Write the figure of a result for people; nothing where it has none."""
+        """Format the figure of a result for people; empty without one."""
         value = self.value(outcome)
         return "" if value is None else self.text(value)
 
@@ -94,14 +94,14 @@ class Column:
 def columns(output: Output) -> list[Column]:
     """Return the columns of a report: the core's own, then those of features and of users.
 
-    One of the latter is empty where it raises, which `added_columns` shows: it costs no report.
+    An added column whose function raises has an empty cell there, so that no report is lost.
     """
     return [column for column in (*CORE, *map(_lenient, added_columns())) if output in column.outputs]
 
 
 def added_columns() -> list[Column]:
-    """Return the columns of features and users, as they are. Raises UsageError for what is none."""
-    # pluggy gives the last registered first.
+    """Return the columns of features and users, unchanged. Raises UsageError for an invalid one."""
+    # pluggy returns the results of the last registered plugin first.
     added = brought("pytest_bandwidth_columns", reversed(hooks().pytest_bandwidth_columns()), Column)
     known = {column.key for column in CORE}
     for column in added:
@@ -116,12 +116,12 @@ def added_columns() -> list[Column]:
 
 def _lenient(column: Column) -> Column:
     def value(outcome: Outcome) -> Value:
-        with suppress(Exception):  # whatever a user's function raises
+        with suppress(Exception):  # a user's function may raise any error
             return column.value(outcome)
         return None
 
     def text_of(value: Any) -> str:
-        with suppress(Exception):  # whatever a user's function raises
+        with suppress(Exception):  # a user's function may raise any error
             return str(column.text(value))
         return ""
 
@@ -129,13 +129,13 @@ def _lenient(column: Column) -> Column:
 
 
 def with_texts(columns: Iterable[Column], outcomes: Sequence[Outcome]) -> list[tuple[Column, list[str]]]:
-    """Return each column that holds anything, with its texts: a baseline may be missing, or a peak."""
+    """Return each column that is not empty, with its texts: some are empty without a baseline or a peak."""
     cells = ((column, [column.shown(outcome) for outcome in outcomes]) for column in columns)
     return [(column, texts) for column, texts in cells if any(texts)]
 
 
 def of_verdict(name: str) -> Callable[[Outcome], float | None]:
-    """Return what takes a number out of a result's verdict."""
+    """Return a function that reads a number from a result's verdict."""
     return lambda outcome: number(outcome.verdict, name)
 
 
@@ -148,12 +148,12 @@ def _peak_share(outcome: Outcome) -> float | None:
 
 
 def sol_text(outcome: Outcome) -> str | None:
-    """Write the share of the speed of light, and what the least time is by: 85.0 % by FLOP."""
+    """Format the share of the speed of light, and what limits the least time: 85.0 % by FLOP."""
     return None if outcome.valid_sol is None else f"{percent(outcome.valid_sol)} by {outcome.sol_by}"
 
 
 def _share(outcome: Outcome) -> str | None:
-    # Of the probe the share that is judged, by rounds, as all other reports show it.
+    # For the probe, the judged share, from rounds, as in all other reports.
     shown = outcome.valid_relative if outcome.utilization_of == "probe" else outcome.valid_utilization
     return None if shown is None else f"{format_percent(shown)} of {outcome.utilization_of}"
 
@@ -171,7 +171,7 @@ def _change_mark(outcome: Outcome) -> float | None:
 
 
 def _change_text(change: float) -> str:
-    # What a slip of the pen in a file makes of it has no more digits than others have.
+    # A typing error in a file must not give more digits than usual.
     return f"{change * 100:+.1f} %" if change < _LARGEST_GAIN else f"{1 + change:.3g}×"
 
 
@@ -229,7 +229,7 @@ CORE = (
     Column(
         "speed_of_light",
         "speed of light",
-        # By the declared bytes it is the share of the peak, which other columns show.
+        # With the declared bytes as the limit it is the share of the peak, which other columns show.
         lambda outcome: None if outcome.sol_by == "declared bytes" else sol_text(outcome),
         hint="the least time for its bytes or FLOP ÷ the measured time, where that is not the share of the peak",
         outputs=("terminal", "markdown", "html"),

@@ -1,4 +1,4 @@
-"""Write what programs read of a run: the JSON document (docs/json.md), and a CSV table with a line for each result."""
+"""Write a run for programs: the JSON document (docs/json.md), and a CSV table with a line for each result."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pytest_bandwidth.reports.related import precision_pairs
 from pytest_bandwidth.reports.text_safe import clean, printable_sentence
 from pytest_bandwidth.storage.saved_run import SCHEMA
 
-# The benchmark table that other tools read: these come first, in this order.
+# The first columns, in this order: other tools read this benchmark table.
 FIRST = ("operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written")
-# What a spreadsheet would take for a formula, full-width forms among it (OWASP, CSV Injection), after any white space.
+# A spreadsheet reads these, after any white space, as the start of a formula (OWASP, CSV Injection).
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _SPACE = ("\t", "\n")
 
 
 def render_csv(outcomes: Iterable[Outcome]) -> str:
-    """Render a header and a line a result; milliseconds, GB/s, bytes and fractions; an empty cell for no figure.
+    """Render a header and a line for each result: milliseconds, GB/s, bytes, fractions; empty cells without a figure.
 
-    Every cell is quoted: a spreadsheet that separates by another character must not find cells inside of texts.
+    Every cell is quoted, so that a spreadsheet with another separator does not split texts.
     The FP16 half of a pair carries both its ratios to the FP32 half.
     """
     rows = list(outcomes)
@@ -51,12 +51,12 @@ def csv_text(rows: Iterable[Sequence[str | int]]) -> str:
 
 
 def line_of(cell: Value) -> str | int:
-    """Return a cell of a table that another program or a log of CI reads: as `written`, on one line."""
+    """Return a cell for another program or a CI log: as `written`, on one line."""
     return written(printable_sentence(cell) if isinstance(cell, str) else cell)
 
 
 def written(cell: Value) -> str | int:
-    """Return a cell as a spreadsheet may have it: no text that it would take for a formula."""
+    """Return a cell that is safe in a spreadsheet, which would read some texts as formulas."""
     if cell is None:
         return ""
     if isinstance(cell, float):
@@ -92,12 +92,12 @@ def document(
 def render_json(document: Mapping[str, Any]) -> str:
     """Return strict JSON text (no NaN) that UTF-8 can hold, characters kept, keys in the document's order."""
     text = json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-    # Half a pair of UTF-16, as in a file's name that is no UTF-8: Python's escape for it is JSON's own.
+    # A lone surrogate, as in a file name that is not UTF-8: Python's escape for it is also JSON's.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON has not, by null: there is no figure."""
+    """Replace NaN and infinities, which JSON lacks, by null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

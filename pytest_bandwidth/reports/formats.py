@@ -1,4 +1,4 @@
-"""Describe what files a run's document becomes: kinds of files, the core's own and what a hook adds, and reporters."""
+"""Describe the files that a run's document is written to: the formats of the core and of hooks, and reporters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class Format:
     """Describe a kind of file that a run's document is written as.
 
-    kind: its name, and the ending of its file. render: makes the file's content of the document (docs/json.md), and
-    raises UsageError where it cannot; of one that draws, the second argument names the chart, or is None.
-    option: the pytest option that names the file, as pytest's `Config.getoption` knows it; None without one.
-    begins: a regular expression for how its files begin: other programs' files are not overwritten.
-    further_endings: that its file may have as well. in_folder: whether `--bandwidth-dir` writes it. draws: whether it
-    shows one chart of the run.
+    kind: its name, and the ending of its file. render: returns the file's content for a document (docs/json.md), or
+    raises UsageError; for a format that draws, the second argument names the chart, or is None.
+    option: the pytest option that names the file, by its name for `Config.getoption`; None without one.
+    begins: a regular expression for the start of its files: other programs' files are not overwritten.
+    further_endings: other endings that its file may have. in_folder: whether `--bandwidth-dir` writes it.
+    draws: whether it shows one chart of the run.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Format:
 
     @property
     def file(self) -> FileForm:
-        """Return what its files look like."""
+        """Return the form of its files."""
         return FileForm((f".{self.kind}", *self.further_endings), self.begins)
 
 
@@ -44,13 +44,13 @@ class Reporter(Protocol):
     """Make files of a run's results; a feature or a user adds one (`pytest_bandwidth_reporters`)."""
 
     def check(self) -> None:
-        """Raise UsageError where it could not write, before any test runs."""
+        """Raise UsageError before any test runs, if the reporter cannot write."""
 
     def write(self, document: Mapping[str, Any], outcomes: Sequence[Outcome], suffix: str | None) -> list[str]:
-        """Write the results of one device; return names of what was written. Raises BandwidthError.
+        """Write the results of one device; return the names of the files written. Raises BandwidthError.
 
-        document: as `--bandwidth-json` writes it. suffix: a part for the names of files that tells the run's devices
-        apart; None where there is one device.
+        document: as `--bandwidth-json` writes it. suffix: a part of file names that is different for each of the run's
+        devices; None for a single device.
         """
 
 
@@ -70,7 +70,7 @@ CORE = (
 
 
 def formats() -> dict[str, Format]:
-    """Return every format by its kind: one of a user's takes the place of another of its kind."""
-    # pluggy gives the last registered first.
+    """Return every format by its kind; a user's format replaces another of its kind."""
+    # pluggy returns the results of the last registered plugin first.
     found = brought("pytest_bandwidth_formats", reversed(hooks().pytest_bandwidth_formats()), Format)
     return {one.kind: one for one in (*CORE, *found)}

@@ -1,4 +1,4 @@
-"""Write what GitHub Actions shows: a job summary in Markdown, and annotations on the lines of tests. Pure text."""
+"""Write text for GitHub Actions: a job summary in Markdown, and annotations on the lines of tests."""
 
 # Without the usual future import: `annotations` is a name of this module.
 import re
@@ -21,15 +21,15 @@ ROWS_AT_MOST = 300
 FAILURES_AT_MOST = 20
 ANNOTATIONS_AT_MOST = 10
 _SIGNS = {"bad": "❌", "warn": "⚠️", "good": "✅", "plain": "✅"}
-# Whatever could mean something to Markdown, to HTML or to GitHub (mentions, references, links without markup).
+# Every character that may have a meaning in Markdown, HTML or GitHub (mentions, references, links without markup).
 _NOT_PLAIN = re.compile(r"""(?:(?<![0-9])\.|\.(?![0-9])|[^A-Za-z0-9 ,;%()/?'".\u00a0-\U0010ffff])""")
 
 
 def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOST) -> str:
     """Return Markdown for ``$GITHUB_STEP_SUMMARY``: the verdict, what needs attention, then everything, folded.
 
-    at_most: bytes; parts that do not fit are left out, and that is said. Raises UsageError where the document is not
-    one. Texts are escaped (see `markdown`).
+    at_most: bytes; parts that do not fit are left out, with a note. Texts are escaped (see `markdown`).
+    Raises UsageError for an invalid document.
     """
     run = read_document(document)
     summary = summary_of_run(run)
@@ -47,7 +47,7 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
     name_of = names_among(run.outcomes)
     if attention:
         parts.append(_table(run, attention, name_of))
-        parts += _said([o for o in attention if run.fails(o)], name_of)
+        parts += _messages([o for o in attention if run.fails(o)], name_of)
     rest = [o for o in outcomes if severity_in(o, strict=run.strict) in ("good", "plain")]
     if rest:
         table = _table(run, rest, name_of)
@@ -59,7 +59,7 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
 
 
 def stopped_summary(errors: Sequence[str], at_most: int = SUMMARY_BYTES_AT_MOST) -> str:
-    """Return Markdown that says what stopped a run before its tests; at_most as for `job_summary`."""
+    """Return Markdown with the errors that stopped a run before its tests; at_most as for `job_summary`."""
     lines = [f"- {markdown(one_line(error, 500))}" for error in errors[:FAILURES_AT_MOST]]
     more = [f"{len(errors) - FAILURES_AT_MOST} more are in the log."] if len(errors) > FAILURES_AT_MOST else []
     return _bounded([f"## {_SIGNS['bad']} The run stopped before its tests", "\n".join(lines), *more], at_most)
@@ -70,8 +70,8 @@ def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] 
 
     The worst come first, since GitHub shows no more than ten of each. The title is the message's first line, the text
     the test's name and the other lines. Tests that failed before they were judged follow: a compiler's error, a fault.
-    place: a result's file as GitHub knows it, or None where it is no file of the repository; then the annotation
-    stands at the job instead of at a line. Raises UsageError where the document is not one.
+    place: returns a result's file as a path in the repository, or None for a file outside of it; then the annotation
+    belongs to the job instead of a line. Raises UsageError for an invalid document.
     """
     run = read_document(document)
     name_of = names_among(run.outcomes)
@@ -93,8 +93,8 @@ def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] 
             annotate(severity, outcome.file, outcome.line, title, text)
     for note in run.findings:
         if note.code == UNJUDGED:
-            nodeid, _, said = note.text.partition(FAILED_BEFORE)
-            annotate("bad", nodeid.partition("::")[0], None, said or note.text, one_line(nodeid, 200))
+            nodeid, _, message = note.text.partition(FAILED_BEFORE)
+            annotate("bad", nodeid.partition("::")[0], None, message or note.text, one_line(nodeid, 200))
     lines = [f"::error {text}" for text in kinds["bad"][:ANNOTATIONS_AT_MOST]]
     lines += [f"::warning {text}" for text in kinds["warn"][:ANNOTATIONS_AT_MOST]]
     return "".join(f"{line}\n" for line in lines)
@@ -126,8 +126,8 @@ def _table(run: RunDocument, outcomes: Sequence[Outcome], name_of: Callable[[Out
     return "\n".join(lines)
 
 
-def _said(failed: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[str]:
-    """Quote what the failed tests said, below the table, each in a fold: its first line is seen."""
+def _messages(failed: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[str]:
+    """Quote the messages of failed tests below the table, each in a fold that shows its first line."""
     parts = []
     for outcome in failed[:FAILURES_AT_MOST]:
         first, *others = map(markdown, message_lines(outcome))
@@ -142,7 +142,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _bounded(parts: Sequence[str], at_most: int) -> str:
-    """Return the parts that fit; a summary that is too large would be refused as a whole."""
+    """Return the parts that fit: GitHub refuses a summary that is too large."""
     kept: list[str] = []
     size = 0
     for part in parts:

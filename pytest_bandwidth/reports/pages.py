@@ -1,4 +1,4 @@
-"""Share what every HTML page needs: templates and their security policy, style sheet, colours, charts' parts.
+"""Provide what every HTML page needs: templates and their security policy, style sheet, colours, charts' parts.
 
 All text goes through Jinja2's autoescape or, as JSON, into a script element that is never executed; scripts and styles
 run by their hashes under a Content-Security-Policy that allows nothing else. Charts are Vega-Lite, drawn in the page by
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MOST_UNCOMPRESSED = 1_000_000
-# What pages extend, and what they import.
+# Templates that pages extend or import.
 _OF_ALL = ("base.html.j2", "grid.html.j2")
 
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """Give a package's page what lies in its folder `templates`."""
+    """Render pages from the templates in a package's folder `templates`."""
 
     package: str
 
@@ -76,7 +76,7 @@ class Templates:
         # JSON for a script element that is never executed; nothing in it ends the element.
         embedded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         if len(embedded) > MOST_UNCOMPRESSED:
-            # The page's script sees that by the first character: Base64 has no bracket. Equal data give equal bytes.
+            # The page's script detects it by the first character: Base64 has no bracket. Equal data give equal bytes.
             embedded = base64.b64encode(gzip.compress(embedded.encode("utf-8", "replace"), 6, mtime=0)).decode()
         embedded = embedded.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
         return self.render(name, policy=policy, style=style, scripts=scripts, data=embedded, **values)
@@ -95,7 +95,7 @@ def _text(package: str, name: str) -> str:
 
 @cache
 def _environment(package: str) -> Environment:
-    """Keep the templates that it has compiled."""
+    """Return a package's environment, cached with the templates that it has compiled."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # not before a page is asked for
 
     return Environment(
@@ -108,7 +108,7 @@ def _environment(package: str) -> Environment:
     )
 
 
-# ---- colours, and what charts share: frame, axes, how a result looks by the way it ended; the library that draws -----
+# ---- colours, and the common parts of charts: frame, axes, marks by a result's end; the library that draws them ------
 
 # Specs name colours by token (``$bad``); `resolved` puts a palette's colours in their place. Text colours reach 4.5 : 1
 # on `surface` and on `raised`, marks 3 : 1 (WCAG 2.2, 1.4.3 and 1.4.11).
@@ -144,12 +144,12 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 NAME_AT_MOST = 80
 # How results end, in words; failures are drawn last, so that they lie on top.
 ENDINGS = {"plain": "passed", "good": "improved", "warn": "not judged", "bad": "failed"}
-# Layers of this name go where there is no room for their texts.
+# The page removes layers of this name where there is no room for their texts.
 WIDE_ONLY = "wide-only"
 
 
 def resolved(spec: Any, palette: Palette) -> Any:
-    """Return the spec with every colour token replaced; data is left as it is, whatever it spells."""
+    """Return the spec with every colour token replaced; data does not change, even if it looks like a token."""
     if isinstance(spec, str):
         return palette.get(spec[1:], spec) if spec.startswith("$") else spec
     if isinstance(spec, Mapping):
@@ -198,7 +198,7 @@ CONFIG: Spec = {
 
 
 def base(title: str, subtitle: str, description: str, height: int) -> Spec:
-    """Return the part of a spec that every chart starts from. title: "" for none."""
+    """Return the part of a spec that all charts have in common. title: may be empty."""
     spec = {
         "$schema": SCHEMA,
         "title": {"text": title, "subtitle": subtitle} if subtitle else title,
@@ -257,7 +257,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def identity(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:
-    """Return which result a point shows, by its place in the document, and how that ended."""
+    """Return the result that a point shows, by its index in the document, and how it ended."""
     return {"row": index, "ending": ENDINGS[severity_in(outcome, strict=run.strict)]}
 
 
@@ -268,7 +268,7 @@ def test_name(outcome: Outcome) -> str:
 
 
 def gravest_last(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return points in the order of drawing: what failed lies on top."""
+    """Return points in the order of drawing: failed results are on top."""
     order = list(ENDINGS.values())
     return sorted(points, key=lambda p: order.index(p["ending"]))
 
@@ -282,18 +282,18 @@ TIP_OF_ROW = tooltip("row")
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Return the names with a number after each that came before: an axis would draw equal ones as one."""
+    """Return the names, with a number after each repeated one: an axis would draw equal names as one."""
     seen: dict[str, int] = {}
-    told_apart = []
+    distinct = []
     for name in names:
         seen[name] = count = seen.get(name, 0) + 1
-        told_apart.append(name if count == 1 else f"{name} ({count})")
-    return told_apart
+        distinct.append(name if count == 1 else f"{name} ({count})")
+    return distinct
 
 
 # ---- the library that draws them: Vega, Vega-Lite and Vega-Embed as one script, offline by vl-convert ----------------
 
-# Making it takes vl-convert one to two seconds each time, so a copy is kept in the user's cache folder, by version.
+# vl-convert takes one to two seconds to make it, so the plugin keeps a copy in the user's cache folder, by version.
 MISSING = "charts need vl-convert-python: pip install 'pytest-bandwidth[report]'"
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
@@ -314,7 +314,7 @@ def javascript_bundle() -> str:
 
     made: str = vl_convert.javascript_bundle(_SNIPPET)
     bundle = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    # Whole or not at all; a cache that cannot be written costs a second, nothing else.
+    # The write is atomic. If the cache cannot be written, the next page only takes a second longer.
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(file, bundle.encode(), mode=0o600)  # for this user alone
@@ -322,7 +322,7 @@ def javascript_bundle() -> str:
 
 
 def _read(file: Path) -> str | None:
-    """Read the kept copy; None where there is none, or where another user could have written it: pages run it."""
+    """Read the cached copy, which pages run; None without one, or if another user could have written it."""
     try:
         with file.open(encoding="utf-8") as opened:
             state, folder = os.fstat(opened.fileno()), file.parent.stat()

@@ -15,7 +15,7 @@ _SPELLINGS = {
 }
 _TOKEN = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(_SPELLINGS)})(?![A-Za-z0-9])")
 SWEEP_SIZES_AT_LEAST = 3
-# Two results move as many bytes where these differ by no more than this share.
+# Two results move equally many bytes if these differ by no more than this share.
 BYTES_ALIKE = 0.01
 
 
@@ -23,7 +23,7 @@ BYTES_ALIKE = 0.01
 class PrecisionPair:
     """Hold the same operation in FP32 and in FP16; ratios are FP16 ÷ FP32, None without the figures.
 
-    same_shape: else it is the bytes that are alike, and times tell of different amounts of work: no ratio of those.
+    same_shape: if false, only the bytes are alike; times are then of different amounts of work and have no ratio.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Sweep:
 
 
 def precision_pairs(outcomes: Iterable[Outcome]) -> list[PrecisionPair]:
-    """Find pairs of the same shape, then those that move as many bytes, each in the order of the FP32 halves.
+    """Find pairs of the same shape, then pairs that move equally many bytes, each in the order of the FP32 halves.
 
     Anything that is ambiguous (two of one kind) is left out.
     """
@@ -62,7 +62,7 @@ def precision_pairs(outcomes: Iterable[Outcome]) -> list[PrecisionPair]:
     rest = [o for o in halves if id(o) not in taken and "operation" in o.tags]
     of_size = [
         PrecisionPair(_sweep_name(a), a, b, same_shape=False)
-        # Of one operation and version, whatever its sizes.
+        # The same operation and version, of any sizes.
         for a, b in _paired(rest, lambda o: (str(o.tags["operation"]), *_words(o)))
         if abs(a.bytes_moved - b.bytes_moved) <= BYTES_ALIKE * a.bytes_moved
     ]
@@ -101,7 +101,7 @@ def precision_of(outcome: Outcome) -> str | None:
 
 
 def _identity(outcome: Outcome) -> tuple[str, ...]:
-    """Return what two halves of a pair share: all tags but the precision; without tags the key less its precision."""
+    """Return what is equal in both halves of a pair: tags without the precision, else the key without it."""
     if "operation" in outcome.tags:
         return tuple(sorted(f"{k}={v}" for k, v in outcome.tags.items() if k != "precision"))
     return (_TOKEN.sub("*", outcome.key),)

@@ -1,4 +1,4 @@
-"""Grade results and sort them by the attention that they deserve; sum a run up in a sentence, with its counts."""
+"""Grade results and sort them by the attention that they need; summarise a run in a sentence, with its counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORDS = {
 def severity_of(status: Status, *, strict: bool, expected: bool = False) -> Severity:
     """Grade a status: bad fails its test, warn could not be judged, good is welcome news, plain is as it should be.
 
-    expected: whether the test is expected to fail (xfail): then it fails nothing, and people still look at it.
+    expected: whether the test is expected to fail (xfail): then it does not fail the run, but needs attention.
     """
     if status.fails(strict=strict):
         return "warn" if expected else "bad"
@@ -44,7 +44,7 @@ def severity_in(outcome: Outcome, *, strict: bool) -> Severity:
 
 
 def gravity(status: Status, severity: Severity) -> tuple[int, int]:
-    """Sort key: what fails first, then what could not be judged, then the rest; inside those by precedence."""
+    """Return the sort key: failures first, then results that were not judged, then others; inside by precedence."""
     return ("bad", "warn", "good", "plain").index(severity), list(Status).index(status)
 
 
@@ -54,13 +54,13 @@ def by_attention(outcomes: Iterable[Outcome], *, strict: bool) -> list[Outcome]:
 
 
 def attention_key(outcome: Outcome, *, strict: bool) -> tuple[object, ...]:
-    """Return what `by_attention` sorts by."""
+    """Return the sort key of `by_attention`."""
     grave = gravity(Status(outcome.status), severity_in(outcome, strict=strict))
     return (*grave, -loss_of(outcome), natural(outcome.key), outcome.key)
 
 
 def loss_of(outcome: Outcome) -> float:
-    """Return the share of its figure that a row lost, of a count the largest rise as a share; 0 where none is known."""
+    """Return the share of its figure that a row lost, or the largest rise of a count as a share; 0 where unknown."""
     verdict = outcome.verdict
     drop = number(verdict, "drop")
     if drop is not None:
@@ -120,7 +120,7 @@ def summary_of_run(run: RunDocument) -> RunSummary:
 
 
 def _failure(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Severity] | None:
-    """Say what failed the run; None where nothing did."""
+    """Return a sentence on why the run failed; None where it did not."""
     codes = Counter(note.code for note in run.findings)
     failed = sum(count.count for count in counts if count.severity == "bad")
     broken = counted(codes[UNJUDGED], "test")
@@ -133,7 +133,7 @@ def _failure(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Seve
         return f"{counted(codes[HIDDEN], 'test')} failed and hid it", "bad"
     if codes[FAILED]:
         return f"{counted(codes[FAILED], 'test')} failed for another reason than bandwidth", "bad"
-    # Without --bandwidth-device-tolerance a loss is only told.
+    # Without --bandwidth-device-tolerance a loss is only reported.
     if codes[DEVICE_LOSS] and run.settings.get("device_tolerance") is not None:
         return "The device lost more than it may", "bad"
     if run.strict and _is_incomplete(run):
@@ -145,7 +145,7 @@ def _failure(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Seve
 
 
 def _passed(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Severity]:
-    """Say how a run ended that nothing failed."""
+    """Return a sentence on how a run ended that did not fail."""
     unjudged = sum(count.count for count in counts if count.severity == "warn" and not count.expected)
     if not run.outcomes:
         return "Nothing was measured", "warn"

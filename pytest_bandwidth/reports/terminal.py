@@ -49,7 +49,7 @@ MOST_REASONS = 4
 MOST_PAIRS = 12
 ENTRIES_NAMED = 10
 MOST_CHANGES = 40
-# A creep of so much since an entry's anchor is told with the entry.
+# From this loss since an entry's anchor on, the entry's line reports it.
 LEAST_CREEP = 0.01
 _AGAINST_OTHERS = " since other processes ran: end them, or set bandwidth_busy_processors in the ini file"
 _AGAINST_OWN_THREADS = (
@@ -72,11 +72,11 @@ Change = tuple[Entry | None, Entry]
 
 
 def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[TerminalLine]:
-    """Write the table and the counts; the table is at most `width` columns wide, but for names that are longer."""
+    """Write the table and the counts; the table is at most `width` columns wide, except for longer names."""
     rows = by_attention(outcomes, strict=False)
     shown = rows
     if not verbose:
-        # Of rows that are fine none where they are many, of improved ones so many at most.
+        # Rows that are fine are left out if they are many; improved rows are limited in number.
         fine = [o for o in rows if o.status in _FINE]
         improved = [o for o in rows if o.status == Status.IMPROVED.value]
         loud = [o for o in rows if o.status not in (*_FINE, Status.IMPROVED.value)]
@@ -103,7 +103,7 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
 def header_line(device: Mapping[str, Any], baseline: str | None, name: str | None = None) -> str:
     """Write the run's first line: bandwidth: NVIDIA A100, peak 2039 GB/s (datasheet), baseline baselines/a100.yaml
 
-    device: a document's. name: as sentences name it among the run's devices.
+    device: a document's. name: the device's name among the run's devices.
     """
     known = device.get("peak") or {}
     peak = "peak unknown: shares are of the probe's GB/s"
@@ -116,7 +116,7 @@ def header_line(device: Mapping[str, Any], baseline: str | None, name: str | Non
 
 
 def uncommitted_line(files: Sequence[str]) -> str:
-    """Say, before an update measures, that its runs will belong to no commit."""
+    """Warn, before an update measures, that its runs will belong to no commit."""
     return (
         f"bandwidth: {printable(listed(files, 1))} is not committed: commit it before this update, so that later "
         "runs can compare with this code"
@@ -151,7 +151,7 @@ def _table(heading: str, names: Sequence[str], outcomes: Sequence[Outcome], widt
     spans: list[TerminalLine] = []
     for (name, cells), outcome, more in zip(lines, [None, *outcomes], ["", *below], strict=True):
         markup = ("bold",) if outcome is None else ()
-        # Names are never cut, for any part of one may be what tells two tests apart: it has a line of its own.
+        # Names are never cut, since any part may distinguish two tests: a long name has a line of its own.
         spans += [(Span(name, markup),)] if name is not None else []
         *figures, verdict = cells
         marked = markup if outcome is None else MARKUP[Status(outcome.status)]
@@ -161,10 +161,10 @@ def _table(heading: str, names: Sequence[str], outcomes: Sequence[Outcome], widt
 
 
 def _fitted(found: Shown, outcomes: Sequence[Outcome], width: int) -> tuple[Shown, list[str]]:
-    """Move below its row, leave out or shorten what does not fit, the least missed first; return the lines below, too.
+    """Move below the rows, leave out or shorten columns that do not fit; return the columns and the lines below.
 
-    What names have no room beside goes below first, then a column is left out, or gives way to a shorter one, as it
-    says itself; the verdict's detail goes below last.
+    By `Column.narrow`, columns move below first; then columns are left out; then shorter ones replace them. The
+    verdict's detail moves below last.
     """
     below: list[list[str]] = [[] for _ in outcomes]
     for way in ("below", "out", "shorter"):
@@ -189,9 +189,9 @@ def _fitted(found: Shown, outcomes: Sequence[Outcome], width: int) -> tuple[Show
 
 
 def _too_wide(found: Shown, width: int, without: Column | None = None) -> bool:
-    """Return whether a table leaves no room for names that are legible.
+    """Return whether a table leaves no room for legible names.
 
-    without: a column; it is too wide as well where names would have room beside the others alone.
+    without: a column; the table is also too wide if whole names fit only without this column.
     """
     if _width(found, NARROWEST_NAME) > width:
         return True
@@ -207,27 +207,27 @@ def _width(found: Shown, longest_name: int | None = None) -> int:
 
 
 def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
-    """Say why rows could not be judged: one line for all that share code and reason, few lines for each status."""
+    """Report why rows could not be judged: one line for rows of the same reason, few lines for each status."""
     shared: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in rows:
         if Status(outcome.status).warns:
             shared.setdefault((outcome.status, outcome.reason), []).append(outcome)
     lines: list[TerminalLine] = []
-    told: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     for (status, _), outcomes in shared.items():
-        told[status] += 1
-        if verbose or told[status] <= MOST_REASONS:
+        reasons[status] += 1
+        if verbose or reasons[status] <= MOST_REASONS:
             tests = len({outcome.nodeid for outcome in outcomes})
             many = counted(len(outcomes), "test" if tests == len(outcomes) else "measurement")
             who = printable(name_of(outcomes[0])) if len(outcomes) == 1 else many
             reason = printable(in_a_line(outcomes[0].reason))
             lines.append((Span(status, MARKUP[Status(status)]), Span(f" {who}: {reason}")))
             lines.append((Span(printable(help_line(outcomes[0].reason_code)), ("light",)),))
-    for status, count in told.items():
+    for status, count in reasons.items():
         if count > MOST_REASONS and not verbose:
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"
             lines.append((Span(status, MARKUP[Status(status)]), Span(more)))
-    # On a GPU nothing is measured of the host's processors.
+    # On a GPU the plugin does not measure the host's processors.
     disturbed = [o for o in rows if not o.is_valid and o.reason_code in OF_OTHERS]
     hosts = [
         after for o in disturbed if (after := o.conditions.get("after") or {}).get("others_processors") is not None
@@ -254,39 +254,39 @@ def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[TerminalLine]:
 
 
 def _explained(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[TerminalLine]:
-    """Return regimes with the figures that say so, what keeps kernels from their bytes, and figures below the table."""
-    said: dict[str, list[str]] = {}
+    """Return regimes with their evidence, bottlenecks, and the figures that belong below the table."""
+    tests_by_text: dict[str, list[str]] = {}
     for outcome in outcomes:
-        told = [f"{outcome.regime}: {outcome.regime_evidence}"] if outcome.regime else []
-        for sentence in [*told, *([outcome.bottleneck] if outcome.bottleneck else [])]:
-            said.setdefault(sentence, []).append(name_of(outcome))
+        regime = [f"{outcome.regime}: {outcome.regime_evidence}"] if outcome.regime else []
+        for sentence in [*regime, *([outcome.bottleneck] if outcome.bottleneck else [])]:
+            tests_by_text.setdefault(sentence, []).append(name_of(outcome))
     notes = [
         _note(column.heading, "bold", [name_of(outcome)], text)
         for column, texts in with_texts(columns("notes"), outcomes)
         for outcome, text in zip(outcomes, texts, strict=True)
         if text
     ]
-    return [*(_note("WHY", "bold", names, sentence) for sentence, names in said.items()), *notes]
+    return [*(_note("WHY", "bold", names, sentence) for sentence, names in tests_by_text.items()), *notes]
 
 
 def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
-    """Return what is worth telling beside the verdicts: all of it with -v, else what bears on a verdict or declaration.
+    """Return lines for findings: all of them with -v, else those that concern a verdict or a declaration.
 
-    Tests of which the same is to be said share a line; what changes how a GPU's figures are to be read has one for each
-    kind, with the first test's figures.
+    Tests with the same finding share a line. Without -v, a finding that changes the meaning of a GPU's figures has one
+    line for each kind, with the first test's figures.
     """
-    said: dict[str, list[str]] = {}
+    tests_by_text: dict[str, list[str]] = {}
     first: dict[str, str] = {}
     for outcome in outcomes:
-        told = (outcome.bottleneck, outcome.regime_evidence)
+        explained = (outcome.bottleneck, outcome.regime_evidence)
         for finding in outcome.findings:
             code, text = str(finding.get("code", "")), str(finding.get("text", ""))
             if code in READ_OTHERWISE and not verbose:
                 text = first.setdefault(code, text)
             always = code in READ_OTHERWISE or finding.get("level") == NOTE
-            if always or (verbose and text not in told):
-                said.setdefault(text, []).append(name_of(outcome))
-    return [_note("NOTE", "yellow", names, text) for text, names in said.items()]
+            if always or (verbose and text not in explained):
+                tests_by_text.setdefault(text, []).append(name_of(outcome))
+    return [_note("NOTE", "yellow", names, text) for text, names in tests_by_text.items()]
 
 
 def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLine:
@@ -294,14 +294,14 @@ def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLi
 
 
 def not_measured_lines(not_measured: Mapping[str, str]) -> list[TerminalLine]:
-    """Make one line of all entries whose test ran and measured nothing for them; why, by key."""
+    """Write one line for all entries whose test ran and did not measure them. not_measured: why, by key."""
     if not not_measured:
         return []
     return [(Span("NOT MEASURED", ("yellow", "bold")), Span(f" {_entries(not_measured)}"))]
 
 
 def unmeasured_sentence(not_measured: Mapping[str, str]) -> str:
-    """Say which entries no test was there to measure, and why."""
+    """Write a sentence on the entries that no test measured, and why."""
     return f"no test measured {_entries(not_measured)}"
 
 
@@ -311,7 +311,7 @@ def _entries(not_measured: Mapping[str, str]) -> str:
 
 
 def skipped_lines(skipped: Mapping[str, int]) -> list[str]:
-    """Make a line for each reason why tests skip on this device; how many, by reason."""
+    """Write a line for each reason why tests skip on this device. skipped: how many, by reason."""
     return [
         f"skipped on this device: {counted(number, 'test')}: {printable(reason)}" for reason, number in skipped.items()
     ]
@@ -322,36 +322,36 @@ def change_lines(path: str, changes: Sequence[Change]) -> list[TerminalLine]:
 
     Where there are many, new entries and those that stayed are only counted, and the largest changes come first.
     """
-    told: Sequence[Change] = sorted(changes, key=lambda change: natural(change[1].key))
+    listed_changes: Sequence[Change] = sorted(changes, key=lambda change: natural(change[1].key))
     new = sum(before is None for before, _ in changes)
-    moved = [(before, after) for before, after in told if before is not None and _moved(before, after)]
+    moved = [(before, after) for before, after in listed_changes if before is not None and _moved(before, after)]
     stayed = len(changes) - new - len(moved)
     if len(changes) > MOST_CHANGES:
         moved.sort(key=lambda both: -abs(_change(*both) or 0.0))
-        told = moved
+        listed_changes = moved
     counts = f"{new} new, {len(changes) - new} updated" + (f", {stayed} of them as before" if stayed else "")
     lines: list[TerminalLine] = [(Span(f"baseline {path}: {counts}", ("bold",)),)]
-    lines += [_change_line(before, after) for before, after in told[:MOST_CHANGES]]
-    if len(told) > MOST_CHANGES:
-        lines.append((Span(f"… and {len(told) - MOST_CHANGES} more that changed"),))
+    lines += [_change_line(before, after) for before, after in listed_changes[:MOST_CHANGES]]
+    if len(listed_changes) > MOST_CHANGES:
+        lines.append((Span(f"… and {len(listed_changes) - MOST_CHANGES} more that changed"),))
     return lines
 
 
 def _change(before: Entry, after: Entry) -> float | None:
-    """Return by which share an entry's figure rose: its GB/s, or what it counts; None where one side has no figure."""
+    """Return the rise of an entry's figure, GB/s or counts, as a share; None where one side has no figure."""
     old, new = _entry_figure(before), _entry_figure(after)
     return new / old - 1 if old and new else None
 
 
 def _moved(before: Entry, after: Entry) -> bool:
-    """Return whether an update changed more than the number of an entry's runs, as far as a line shows it."""
+    """Return whether an entry's line shows another change than that of the number of runs."""
     if f"{(_change(before, after) or 0.0) * 100:.1f}".lstrip("-") != "0.0":
         return True
-    return (_entry_figure(before) is None) != (_entry_figure(after) is None) or bool(_besides(before, after))
+    return (_entry_figure(before) is None) != (_entry_figure(after) is None) or bool(_other_changes(before, after))
 
 
-def _besides(before: Entry, after: Entry) -> str:
-    """Say what an update made of an entry besides its figure."""
+def _other_changes(before: Entry, after: Entry) -> str:
+    """Write an update's changes of an entry other than its figure: a new start, a loss since its anchor."""
     afresh = bool(before.runs) and len(after.runs) <= len(before.runs) and not after.counts
     gained = since_anchor(after, after.judged_on or "gbps")
     crept = "" if gained is None or gained > -LEAST_CREEP else f", {gained * 100:+.1f} % since its anchor"
@@ -363,7 +363,7 @@ def _entry_figure(entry: Entry) -> float | None:
 
 
 def _shown_counts(entry: Entry) -> dict[str, int]:
-    """Return all sectors; of a plugged-in device whatever it counts."""
+    """Return the sum of all sectors; for a plugged-in device, all of its counts."""
     plugged = {called(name): count for name, count in entry.counts.items() if name not in COUNT_NAMES}
     return plugged or {"sectors": sum(entry.counts.get(name, 0) for name in SECTORS)}
 
@@ -377,7 +377,7 @@ def _change_line(before: Entry | None, after: Entry) -> TerminalLine:
     change = _change(before, after)
     if change is not None:
         text = f"{_entry_digits(before)} → {text}, {change * 100:+.1f} %"
-    line = f"{printable(after.key)}  {text}{runs}{_besides(before, after)}"
+    line = f"{printable(after.key)}  {text}{runs}{_other_changes(before, after)}"
     return (Span("~ ", ("cyan",)), Span(line.rstrip()))
 
 

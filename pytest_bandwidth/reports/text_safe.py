@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 TEXT_AT_MOST = 4_000
 _BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[kMGT]?B(?:/s)?|[nµm]?s|MHz|FLOP/byte)(?![A-Za-z]))")
-# What GitHub's runner takes for a command, where a line of a log begins with it, or holds it; Azure's and TeamCity's
-# likewise. https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
+# Commands for the runners of GitHub, Azure and TeamCity, at the beginning of a line of a log or inside it.
+# https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
 _COMMAND = re.compile(r"^\s*:(?=:)|#(?=#\w*\[)")
 
 
@@ -30,12 +30,12 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return text of several lines for a terminal or a log: each as `printable` has it."""
+    """Return text of several lines for a terminal or a log: each line by `printable`."""
     return "\n".join(map(printable, text.expandtabs().split("\n")))
 
 
 def printable_sentence(text: str) -> str:
-    """Return text of any number of lines as one, for where another line would be taken for somebody else's."""
+    """Return text of any number of lines as one, for a place where a second line could be taken for another message."""
     return printable(" ".join(text.split()))
 
 
@@ -50,7 +50,7 @@ def width_of(text: str) -> int:
 
 
 def padded(text: str, width: int, *, left: bool = True) -> str:
-    """Fill text up to so many columns, with spaces after it, or before it where it is to stand at the right."""
+    """Fill text up to so many columns, with spaces after it, or before it to align it at the right."""
     spaces = " " * (width - width_of(text))
     return f"{text}{spaces}" if left else f"{spaces}{text}"
 
@@ -59,7 +59,7 @@ def shortened(text: str, width: int) -> str:
     """Return the text, or its two ends around an ellipsis; width: in columns, as `width_of` counts them."""
     if width_of(text) <= width:
         return text
-    left = (width - 1) // 4  # what tells tests apart mostly stands at the end
+    left = (width - 1) // 4  # names of tests mostly differ at the end
     end = _fitting(reversed(text), width - 1 - left)
     return f"{start_of(text, left)}…{text[len(text) - end :]}"
 
@@ -99,9 +99,9 @@ def prose(value: str) -> str:
     return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", clean(value))
 
 
-@lru_cache(maxsize=1024)  # commits, statuses and devices stand in thousands of rows
+@lru_cache(maxsize=1024)  # commits, statuses and devices repeat in thousands of rows
 def one_line(value: str, at_most: int) -> str:
-    """Return cleaned text on one line; an ellipsis for its middle where it is too long: ends tell tests apart."""
+    """Return cleaned text on one line; an ellipsis replaces the middle of a long one, since names differ at ends."""
     flat = " ".join(value.split())
     if len(flat) > at_most:
         tail = at_most // 3
@@ -120,8 +120,8 @@ def scalar_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return clean(", ".join(scalar_text(item) for item in value[:50]), 400)
     if isinstance(value, Mapping):
-        told = ((k, "…" if isinstance(v, Mapping | list | tuple) else scalar_text(v)) for k, v in [*value.items()][:50])
-        return clean(", ".join(f"{key_text(k)}: {v}" for k, v in told), 400)
+        kept = ((k, "…" if isinstance(v, Mapping | list | tuple) else scalar_text(v)) for k, v in [*value.items()][:50])
+        return clean(", ".join(f"{key_text(k)}: {v}" for k, v in kept), 400)
     return clean(str(value), 400)
 
 
@@ -130,7 +130,7 @@ def key_text(name: object) -> str:
     return clean(str(name), 100)
 
 
-# ---- tables: names in few words that still tell tests apart, in the order that people expect, and columns ------------
+# ---- tables: short names that are still distinct, in the order that people expect, and columns -----------------------
 
 _DIGITS = re.compile("([0-9]+)")
 NARROWEST_NAME = 20
@@ -138,10 +138,10 @@ GAP = "  "
 
 
 def shortest_unique(nodeids: Iterable[str]) -> dict[str, str]:
-    """Map each node id to its shortest end, of whole path components, that no other of them has: ``a/test_x.py::t``."""
+    """Map each node id to its shortest unique end of whole path components: ``a/test_x.py::t``."""
     parts: dict[str, tuple[tuple[str, ...], str]] = {}
     for nodeid in nodeids:
-        # The folders of its file, and the rest; a slash in a parameter parts nothing.
+        # The folders of its file, and the rest; a slash in a parameter is not a separator.
         path, bracket, parameters = nodeid.partition("[")
         file, colons, test = path.partition("::")
         in_file = PurePosixPath(file)
@@ -161,7 +161,7 @@ def shortest_unique(nodeids: Iterable[str]) -> dict[str, str]:
 
 
 def names_among(outcomes: Iterable[Outcome]) -> Callable[[Outcome], str]:
-    """Return what names each of the outcomes, among all of them: its shortest unique path, and its label."""
+    """Return a function that names each outcome by its shortest unique path and its label."""
     names = shortest_unique(outcome.nodeid for outcome in outcomes)
 
     def name(outcome: Outcome) -> str:
@@ -172,9 +172,9 @@ def names_among(outcomes: Iterable[Outcome]) -> Callable[[Outcome], str]:
 
 
 def without_common_part(names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return a column's heading and its names, less the file, or the test, that all of them share.
+    """Return a column's heading and its names, without the file or the test that all of them have in common.
 
-    Of one parametrized test the heading keeps the name, ``test_operation[…]``, and the rows their parameters.
+    For one parametrized test, the heading has the name, ``test_operation[…]``, and the rows have the parameters.
     """
     if len(names) < 2:
         return "test", list(names)
@@ -203,9 +203,9 @@ def laid_out(
 ) -> list[tuple[str | None, list[str]]]:
     """Return the heading's padded cells and those of each row. Columns without content in any row are left out.
 
-    left: headings of further columns that hold words; all others hold figures and stand at the right.
-    width: columns to keep to by shortening names, where that leaves them legible; None for as many as it takes.
-    names_whole: whether a name that does not fit is not shortened, but stands before its row's cells, for a line above.
+    left: headings of further columns of words; all others hold figures, which are aligned at the right.
+    width: the limit in columns, for which names are shortened as long as they stay legible; None for no limit.
+    names_whole: return a name that does not fit before its row's cells, for a line above, instead of shortening it.
     """
     kept = [i for i in range(len(headings)) if i == 0 or any(row[i] for row in rows)]
     texts = [[printable(line[i]) for i in kept] for line in (headings, *rows)]
@@ -228,5 +228,5 @@ def laid_out(
 def aligned(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = (), width: int | None = None
 ) -> list[str]:
-    """Return the lines of a table as `laid_out` has it, names shortened."""
+    """Return the lines of a table by `laid_out`, with names shortened."""
     return [GAP.join(cells).rstrip() for _, cells in laid_out(headings, rows, left=left, width=width)]

@@ -36,16 +36,16 @@ _SHARE_OF_FLOOR = {
     "min_sol": "of the speed of light",
     "min_relative": "of the probe",
 }
-# A failure's message has no more lines; what is cut stands in the documents.
+# A failure's message has no more lines; the documents hold the others.
 MOST_LINES = 12
 COUNTS_SHOWN = 3
 _ALIKE_SHOWN = 4
 _KINDS = ("loads", "stores", "atomics")
-# From this share of a sample on, what a launch takes beside its work is worth a phrase.
+# From this share of a sample on, the message names a launch's overhead.
 FLOOR_SHOWN = 0.05
 OTHERS_SHOWN = 10
 _OTHER_DATA = "the code is the baseline's, so the test's data are others"
-# What a verdict is about, in two or three words, by its rule.
+# The subject of a verdict in two or three words, by its rule.
 _DETAILS = {
     Rule.CODE_UNCHANGED: "code unchanged",
     Rule.NOT_REPRODUCED: "slow once, not reproduced",
@@ -72,7 +72,7 @@ _DETAILS = {
 
 
 def detail_of(status: Status, rule: str, verdict: Mapping[str, Any]) -> str:
-    """Return what the verdict is about in a few lower-case words; empty where the verdict says all.
+    """Return the subject of a verdict in a few lower-case words; empty where the verdict needs none.
 
     verdict: numbers and facts, as documents hold them.
     """
@@ -113,10 +113,10 @@ def reason_of(decision: Decision) -> str:
 
 
 def observation(measurement: Measurement) -> str:
-    """Write what was seen: ``moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)``.
+    """Write what was measured: ``moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)``.
 
-    Of a short launch: ``moved 8 kB in 8 µs, of which 3 µs floor: …``.
-    Of what is counted: ``declared 524 kB read, 2.05 kB written; touched 262 kB read, 2.05 kB written``.
+    The time of a short launch is followed by its floor.
+    For counts: ``declared 524 kB read, 2.05 kB written; touched 262 kB read, 2.05 kB written``.
     """
     if measurement.device.counts_only:
         declared = {"read": measurement.traffic.bytes_read, "written": measurement.traffic.bytes_written}
@@ -141,17 +141,17 @@ def observation(measurement: Measurement) -> str:
 
 
 def _touched(measurement: Measurement) -> dict[str, int]:
-    """Return the distinct bytes read and written; none where not counted, or of some of the grid's blocks alone."""
+    """Return the distinct bytes read and written; empty if not counted, or counted for a part of the grid only."""
     known = {} if measurement.detail.get("sample_spread") is not None else measurement.counts
     return {verb: known[name] for verb in ("read", "written") if (name := f"distinct_bytes_{verb}") in known}
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Say what a failure's message needs besides the decision.
+    """Hold what a failure's message needs in addition to the decision.
 
-    causes: likely ones, the most telling first. command: accepts the new figure when pasted into a shell; None where
-    nothing is to be accepted. place: ``file:line`` of the test, or of the call. label: of the measurement, where its
+    causes: likely ones, the most conclusive first. command: accepts the new figure when pasted into a shell; None where
+    no figure can be accepted. place: ``file:line`` of the test, or of the call. label: of the measurement, if its
     test has several. against_revision: whether the test was compared with a revision in place of a baseline.
     """
 
@@ -184,7 +184,7 @@ def failure_message(judged: Judged, context: Context = Context()) -> str:
 
 
 def help_link(code: str) -> str:
-    """Return the address of what troubleshooting says about a reason code."""
+    """Return the address of a reason code's section in troubleshooting."""
     return f"{DOCUMENTATION}/troubleshooting.html#{code.partition(':')[0].replace('_', '-')}"
 
 
@@ -192,21 +192,21 @@ def help_line(code: str) -> str:
     return f"    help  {help_link(code)}"
 
 
-def with_help(error: object, said: str) -> str:
-    """Return what is said of an error with the address of what troubleshooting says about its kind, if it has one."""
+def with_help(error: object, message: str) -> str:
+    """Return an error's message, with the address of its kind's section in troubleshooting, if there is one."""
     kinds = (kind for kind in type(error).__mro__ if kind.__module__ == BandwidthError.__module__)
     kind = next(kinds, BandwidthError)
-    return said if kind is BandwidthError else f"{said} (help: {help_link(kind.__name__.lower())})"
+    return message if kind is BandwidthError else f"{message} (help: {help_link(kind.__name__.lower())})"
 
 
 def message_lines(outcome: Outcome) -> list[str]:
-    """Return what a row's failing test says, else its verdict and reason, cleaned: verdict, number and limit first."""
-    said = (outcome.message or "").strip()
-    if not said:
+    """Return a row's failure message, else its verdict and reason, cleaned: verdict, number and limit first."""
+    message = (outcome.message or "").strip()
+    if not message:
         detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
-        said = f"{outcome.status} ({detail}): {outcome.reason}" if detail else f"{outcome.status}: {outcome.reason}"
-        said += f"\n{help_line(outcome.reason_code)}" if Status(outcome.status).warns else ""
-    first, *others = said.splitlines()[:MOST_LINES]
+        message = f"{outcome.status} ({detail}): {outcome.reason}" if detail else f"{outcome.status}: {outcome.reason}"
+        message += f"\n{help_line(outcome.reason_code)}" if Status(outcome.status).warns else ""
+    first, *others = message.splitlines()[:MOST_LINES]
     return [one_line(first, 500), *(clean(line, 500) for line in others)]
 
 
@@ -214,11 +214,11 @@ def untouched_message(measurement: Measurement, context: Context) -> str | None:
     """Return why a test fails with `strict` where its kernel touches less than is declared; else None."""
     place, declared, touched = context.place, measurement.traffic, _touched(measurement)
     found = []
-    for verb, said in (("read", declared.bytes_read), ("written", declared.bytes_written)):
+    for verb, size in (("read", declared.bytes_read), ("written", declared.bytes_written)):
         seen = touched.get(verb)
-        if seen is not None and seen < said:
+        if seen is not None and seen < size:
             found.append(
-                f"the kernel{_at(context.label)} touches {seen:,} of the {said:,} bytes that are declared {verb}"
+                f"the kernel{_at(context.label)} touches {seen:,} of the {size:,} bytes that are declared {verb}"
             )
     found += [finding.text for finding in measurement.findings if finding.code == UNTOUCHED]
     if not found:
@@ -246,7 +246,7 @@ def in_a_line(text: str) -> str:
 
 
 def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, str] | None:
-    """Return a label and what to do about a verdict; None where there is nothing to do."""
+    """Return the remedy for a verdict and its label; None where the user need not do anything."""
     status, rule = decision.status, decision.rule
     if status is Status.REGRESSED and (floor := floor_of(rule)) is not None:
         change = "raise the limit" if is_of_resources(floor) else "lower the floor"
@@ -281,7 +281,7 @@ _BY_UPDATE = (
 
 
 def sentence_of(decision: Decision) -> str:
-    """Return what was found and the limit, without advice."""
+    """Return a sentence with the finding and the limit, without advice."""
     numbers, facts, rule = decision.numbers, decision.facts, decision.rule
     tolerance, limit = format_percent(numbers.tolerance or 0.0, 1), facts.get("floor")
     if (floor := floor_of(rule)) is not None:
@@ -404,11 +404,11 @@ def _counts(decision: Decision) -> str:
     if decision.status is Status.OK:
         return f"no count is worse by more than {format_percent(decision.numbers.tolerance or 0.0, 1)}"
     if decision.status is Status.IMPROVED:
-        told = []
+        parts = []
         for name, then, now in changes:
             factor = f", {now / then:.3g}×" if then else ""
-            told.append(f"{called(name)} {then:,} → {now:,}{factor}")
-        return ", ".join(told)
+            parts.append(f"{called(name)} {then:,} → {now:,}{factor}")
+        return ", ".join(parts)
     name, then, now = max(changes, key=_growth)
     if then and now / then >= 2:
         return f"{now / then:.3g}× more {called(name)} than the baseline"
@@ -440,7 +440,7 @@ def _floor_value(name: str, *values: float) -> str:
 
 
 def device_sentence(loss: DeviceLoss) -> str:
-    """Say what unchanged tests lost against the baseline, and what else differs from it."""
+    """Write what unchanged tests lost against the baseline, and what else differs from it."""
     least, most = (format_percent(drop_of_log(bound), 1) for bound in (loss.least, loss.most))
     lost = drop_of_log(loss.median)
     below = f"{format_percent(abs(lost), 1)} {'below' if lost >= 0 else 'above'} the baseline"
@@ -449,7 +449,7 @@ def device_sentence(loss: DeviceLoss) -> str:
 
 
 def _fact_rows(measurement: Measurement, decision: Decision, entry: Entry | None) -> list[tuple[str, str]]:
-    """Return what a failure compares: this against that, in one unit."""
+    """Return the rows of figures that a failure compares, in one unit."""
     numbers, rule = decision.numbers, decision.rule
     if (floor := floor_of(rule)) is not None:
         return [("re-runs", _floor_value(floor, *numbers.confirmations))] if numbers.confirmations else []
@@ -490,7 +490,7 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
     if len(changes) > COUNTS_SHOWN:
         name, text = rows[-1]
         rows[-1] = (name, f"{text}; and {counted(len(changes) - COUNTS_SHOWN, 'more count')}")
-    # No source line asks for what the compiler gave.
+    # The compiler's counts belong to no source line.
     count = next((name for name, _, _ in changes if name not in COMPILED), "")
     if changes and not count:
         return rows
@@ -513,10 +513,10 @@ def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str,
 def worst_line(
     lines: Sequence[Mapping[str, Any]], before: Sequence[str], kinds: Sequence[str]
 ) -> tuple[str, str] | None:
-    """Say which line is furthest from coalesced, as ``K.cu:12 loads strided (32 bytes), 32.0 sectors a request``.
+    """Name the line furthest from coalesced: ``K.cu:12 loads strided (32 bytes), 32.0 sectors a request``.
 
-    kinds: which accesses are looked at. before: the baseline's patterns, ``loads strided (32 bytes)``. A line of
-    another goes first, and is ``at``: those of the same, ``worst at``, may be as they were.
+    kinds: the accesses to compare. before: the baseline's patterns, ``loads strided (32 bytes)``. A line with a new
+    pattern goes first and has the label ``at``. Other lines may be unchanged; their label is ``worst at``.
     """
     accesses = (
         (f"{kind} {access['pattern']}" not in before, waste, line, kind, access)
@@ -530,12 +530,12 @@ def worst_line(
         return None
     is_new, _, line, kind, access = worst
     per_request = f"{access['sectors_per_request']:.1f} sectors a request"
-    said = f"{line['file']}:{line['line']} {kind} {access['pattern']}, {per_request}"
-    return "at" if is_new else "worst at", said
+    phrase = f"{line['file']}:{line['line']} {kind} {access['pattern']}, {per_request}"
+    return "at" if is_new else "worst at", phrase
 
 
 def busiest_line(lines: Sequence[Mapping[str, Any]], count: str) -> str | None:
-    """Say which line has most of a count, as ``K.cu:12 loads, 75 % of the sectors``, or which lines have as much."""
+    """Name the line with most of a count: ``K.cu:12 loads, 75 % of the sectors``, or all lines with as much."""
     kind, _, unit = count.partition("_")
     is_of_kind = unit in ("sectors", "requests")
     what, whose = (f" {kind}s", unit) if is_of_kind else ("", "bank conflicts")

@@ -1,5 +1,5 @@
 "use strict";
-// What every page of ours draws charts with: Vega-Lite specs in the reader's colours, drawn when they come into sight.
+// Draws the charts of every page: Vega-Lite specs in the reader's colours, drawn when they come into sight.
 
 // Reads the page's data: JSON, or much of it as Base64 of gzip.
 async function pageData() {
