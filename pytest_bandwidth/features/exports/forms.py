@@ -1,11 +1,11 @@
 """Render saved runs for other programs: for the trackers that teams have, and as SARIF for code scanning.
 
-For trackers there is a function for each form, out of each run's timed, valid results. Bencher Metric Format:
+For trackers, a function renders each form from each run's timed, valid results. Bencher Metric Format:
 https://bencher.dev/docs/reference/bencher-metric-format/. github-action-benchmark: its tool
 `customBiggerIsBetter`. Apache Otava: the CSV that it imports. OpenMetrics 1.0, for Prometheus. Long CSV, for SQL.
 
-SARIF 2.1.0, which GitHub shows in a pull request, says what failed or could not be judged. A result stands at the
-kernel's line where the failure names one and the checkout has one file of that name; else at the test.
+SARIF 2.1.0, which GitHub shows in a pull request, reports what failed or could not be judged. A result's place is the
+kernel's line if the failure names one and the checkout has one file of that name; else the test.
 https://docs.github.com/en/code-security/reference/code-scanning/sarif-files/sarif-support
 """
 
@@ -46,7 +46,7 @@ from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, began, lo
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Describe one figure: its name, its unit ("" for a share), and where it stands in a result."""
+    """Describe one figure: its name, its unit ("" for a share), and its place in a result."""
 
     name: str
     unit: str
@@ -63,7 +63,7 @@ METRICS = (BANDWIDTH, SHARE, DURATION, PROBE, UTILIZATION)
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """Hold one run's timed results. started_at: UTC; commit, host: "" where the run does not tell.
+    """Hold one run's timed results. started_at: UTC; commit, host: "" where unknown.
 
     left_out: keys of results that are not valid, or were not timed.
     """
@@ -92,7 +92,7 @@ class Spread:
 
 
 def timed_run(document: RunDocument, name: str) -> TimedRun:
-    """Return the run's timings. name: of its file. Raises UsageError where it has none, or tells no moment."""
+    """Return the run's timings. name: of its file. Raises UsageError for a run without timings, or without a start."""
     timed = [outcome for outcome in document.outcomes if outcome.is_valid and outcome.gbps]
     if not timed:
         results = counted(len(document.outcomes), "result")
@@ -116,7 +116,7 @@ def timed_run(document: RunDocument, name: str) -> TimedRun:
 
 
 def refuse_unlike(runs: Sequence[TimedRun], form: str) -> None:
-    """Raise UsageError where runs cannot stand together in a form."""
+    """Raise UsageError for runs that a form cannot combine."""
     # One run given twice would count as two that agree.
     seen: dict[str, str] = {}
     for run in runs:
@@ -158,7 +158,7 @@ def spread_of(runs: Sequence[TimedRun], key: str, metric: Metric) -> Spread | No
 # ---- the forms -------------------------------------------------------------------------------------------------------
 
 LONGEST_NAME = 1024  # bytes
-# Bencher's own measure of time is in nanoseconds; the others come to be when they are first sent.
+# Bencher's own measure of time is in nanoseconds; the other measures are created when they are first sent.
 _MEASURES = (("bandwidth", BANDWIDTH, 1.0), ("share-of-probe", SHARE, 1.0), ("latency", DURATION, 1e9))
 
 
@@ -183,7 +183,7 @@ def render_bencher(runs: Sequence[TimedRun]) -> str:
 def render_github_benchmark(runs: Sequence[TimedRun]) -> str:
     """Return the JSON: a list of `name`, `unit`, `value`, `range` and `extra`; each test by GB/s and by its share.
 
-    The share of the probe, in percent, is what a shared machine can be judged by.
+    On a shared machine, judge by the share of the probe, in percent.
     """
     entries: list[dict[str, str | float]] = []
     extra = f"{len(runs)} runs" if len(runs) > 1 else f"run {runs[0].run_id}"
@@ -203,7 +203,7 @@ def render_github_benchmark(runs: Sequence[TimedRun]) -> str:
     return json_for_log(entries) + "\n"
 
 
-# Its importer takes `branch` for a filter of its own; this has none.
+# Otava's importer uses `branch` as a filter of its own; these columns have no branch.
 OTAVA_FIXED = ("time", "run_id", "commit", "device")
 
 
@@ -237,7 +237,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
 def render_openmetrics(runs: Sequence[TimedRun]) -> str:
     """Return gauges by test and device, with the run's start as time stamp.
 
-    Raises UsageError where two runs of one device began in the same second: their samples could not be told apart.
+    Raises UsageError where two runs of one device began in the same second: their samples could not be distinguished.
     """
     seen: dict[tuple[object, ...], str] = {}
     for run in runs:
@@ -291,7 +291,7 @@ def render_csv_long(runs: Sequence[TimedRun]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Hold a tracker's form: what writes it, what its files look like.
+    """Hold a tracker's form: its renderer, and the form of its files.
 
     of_one_device: whether it has one figure, or one column, for a test.
     """
@@ -301,7 +301,7 @@ class Form:
     of_one_device: bool = False
 
 
-# One form may take the place of another of its ending.
+# A file of one form may replace a file of another form with the same ending.
 _JSON = FileForm(
     (".json",),
     r'\{\s*(\}|"(?:[^"\\]|\\.)*":\s*\{\s*"(?:bandwidth|share-of-probe|latency)":)|\[\s*(\]|\{\s*"name":)',
@@ -318,7 +318,7 @@ FORMS = {
 
 
 MOST_NAMED = 3
-# What other programs take for it as well.
+# The usual name of standard output for programs.
 STANDARD_OUTPUT = Path("-")
 
 
@@ -342,14 +342,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         write_output(output, rendered, form.file)
     for one in runs:
-        _say(one.name, one.left_out, "not timed, or not valid")
+        _print_left_out(one.name, one.left_out, "not timed, or not valid")
     if options.format == "otava":
-        _say("otava", columns_of(runs)[1], "not in every run, and Otava's columns have no gaps")
+        _print_left_out("otava", columns_of(runs)[1], "not in every run, and Otava's columns have no gaps")
     return 0
 
 
-def _say(where: str, left_out: Sequence[str], why: str) -> None:
-    """Name on standard error what was left out, since standard output is for results."""
+def _print_left_out(where: str, left_out: Sequence[str], why: str) -> None:
+    """Print on standard error what was left out, since standard output is for results."""
     if left_out:
         named = ", ".join(left_out[:MOST_NAMED]) + (" …" if len(left_out) > MOST_NAMED else "")
         print(printable(f"{where}: {counted(len(left_out), 'result')} left out ({why}): {named}"), file=sys.stderr)
@@ -401,11 +401,11 @@ class _Result:
         }
 
     def rule_plain(self) -> Plain:
-        said = {"text": self.short}
+        description = {"text": self.short}
         return {
             "id": self.rule,
-            "shortDescription": said,
-            "fullDescription": said,
+            "shortDescription": description,
+            "fullDescription": description,
             "help": {"text": f"{self.short}: {self.help}", "markdown": f"[{self.short}]({self.help})"},
             "helpUri": self.help,
         }
@@ -414,8 +414,8 @@ class _Result:
 def render_sarif(document: Mapping[str, Any]) -> str:
     """Return a SARIF log of one run: an error where a test fails, a warning where it could not be judged.
 
-    What else a test's result says is a note. Kernels' files are looked up in the checkout of the current folder.
-    Raises UsageError where the document is not one.
+    Other findings of a test are notes. Kernels' files are looked up in the checkout of the current folder.
+    Raises UsageError for an invalid document.
     """
     run = read_document(document)
     results = list(_results(run))
@@ -459,8 +459,8 @@ def _results(run: RunDocument) -> Iterator[_Result]:
             yield _judged(outcome, level, place, file_of)
         for finding in outcome.findings:
             if finding.get("level") == NOTE:
-                code, said = finding.get("code", NOTE)[:LONGEST_RULE], one_line(finding.get("text", ""), 500)
-                yield _Result(code, code.replace("-", " "), _TROUBLESHOOTING, "note", said, outcome.key, place)
+                code, message = finding.get("code", NOTE)[:LONGEST_RULE], one_line(finding.get("text", ""), 500)
+                yield _Result(code, code.replace("-", " "), _TROUBLESHOOTING, "note", message, outcome.key, place)
 
 
 def _judged(outcome: Outcome, level: Literal["error", "warning"], own: _Place, file_of: _FileOf) -> _Result:
@@ -476,9 +476,9 @@ def _judged(outcome: Outcome, level: Literal["error", "warning"], own: _Place, f
     return _Result(rule, short, help_link(rule), level, message, outcome.key, own, at, kernel)
 
 
-def _unjudged(said: str, own: Callable[[str, int | None], _Place], file_of: _FileOf) -> _Result:
-    """Make a result of a test that failed before it was judged: by a fault, or by what the compiler said."""
-    test, _, failure = said.partition(FAILED_BEFORE)
+def _unjudged(finding: str, own: Callable[[str, int | None], _Place], file_of: _FileOf) -> _Result:
+    """Make the result of a test that failed before it was judged: by a fault, or by an error of the compiler."""
+    test, _, failure = finding.partition(FAILED_BEFORE)
     file = test.partition("::")[0]
     place, at = own(file, None), None
     # The first is the user's line that failed, in the test's file most often; the second is the kernel's.
@@ -501,9 +501,9 @@ def _location(place: _Place) -> Plain:
 
 
 def _files_of_checkout() -> _FileOf:
-    """Return what finds the file that a failure names, as a path from the checkout's top.
+    """Return a function that finds the file that a failure names, as a path from the checkout's top.
 
-    That is the test's own file, or the only one of that name in the checkout; None without one.
+    It is the test's own file, or the only one of that name in the checkout; None without one.
     """
     known: dict[str, list[str]] = {}
     try:
@@ -517,7 +517,7 @@ def _files_of_checkout() -> _FileOf:
         name = PurePosixPath(named).name
         if name == PurePosixPath(test_file).name:
             return test_file
-        # A source text in a test is called so.
+        # A source text in a test has this name.
         found = [] if name == TEXT_NAME else known.get(name, [])
         return found[0] if len(found) == 1 else None
 

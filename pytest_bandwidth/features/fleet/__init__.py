@@ -1,9 +1,9 @@
 """Measure every card of a Ray cluster.
 
-This module plugs the command in, and what a run does that measures one card of a fleet.
-`on_node` starts such a run and hands over where it puts its files, by name: `document`, and `evidence`, which an update
-further needs; `baseline`, a copy of the caller's or None; `current`, the test that runs. It writes nothing else: the
-caller alone writes baselines, histories and reports.
+This module registers the command, and the hooks of a run that measures one card of a fleet.
+`on_node` starts such a run and passes the paths of its files by name: `document`; `evidence`, which an update needs in
+addition; `baseline`, a copy of the caller's or None; `current`, the running test. The run writes no other files: only
+the caller writes baselines, histories and reports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_bandwidth.hooks import DeviceReport, Given
 
-# In what xdist hands to its workers.
+# The key of the paths in xdist's `workerinput`.
 _OF_WORKER = "bandwidth_card"
 
 
@@ -53,14 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if (places := _places(config)) is None:
         return
     config.pluginmanager.register(CurrentTest(Path(places["current"])))
-    # Ray's threads block signals, and its processes ignore some: what they start inherits that.
+    # Ray's threads block signals, and its processes ignore some: their children inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class CurrentTest:
-    """Note, as a plugin of pytest, the test that runs, for the caller's table."""
+    """Write the name of the running test for the caller's table; a plugin of pytest."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -73,13 +73,13 @@ class CurrentTest:
 
 @hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Hand the places to a worker of xdist."""
+    """Pass the paths to a worker of xdist."""
     node.workerinput[_OF_WORKER] = _places(node.config)
 
 
 @hookimpl
 def pytest_bandwidth_finished(config: pytest.Config, reports: Sequence[DeviceReport]) -> None:
-    """Write what the caller's update is made of beyond the document: further whole runs, markers, code to keep."""
+    """Write what the caller's update needs in addition to the document: further whole runs, markers, code to keep."""
     if (places := _places(config)) is None:
         return
     from pytest_bandwidth.options.options import settings_of

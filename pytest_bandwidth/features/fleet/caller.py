@@ -1,4 +1,4 @@
-"""Be the pytest that starts a fleet: collect nothing, run every card, publish what comes back as a run's own results.
+"""Run a fleet as pytest's session: collect nothing, run every card, publish the cards' results as a run's own.
 
 As under pytest-xdist's --dist=each: a table for each device, the FLEET line, baselines and files written here alone.
 """
@@ -48,8 +48,8 @@ INCOMPLETE = 3
 class FleetCaller:
     """Run a fleet in the place of pytest's own tests.
 
-    options: the command's; environment: Ray's runtime_env, None without one. Once pytest has ended there are status,
-    the command's exit status, and document, the fleet's; None where no card was found.
+    options: the command's; environment: Ray's runtime_env, None without one. After pytest's end, status is the
+    command's exit status, and document is the fleet's, None if no card was found.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class FleetCaller:
 
     @property
     def status(self) -> int:
-        """Return 1 where a test failed on a card or strict says so, 2 where something was not written, 3 as above."""
+        """Return 1 if a test failed on a card or with strict, 2 if an output is missing, 3 if a card is, else 0."""
         rows, reports = self._rows.values(), self._reports.values()
         if any(row.state == "failed" for row in rows) or any(report.remarks_of("failure") for report in reports):
             return 1
@@ -79,7 +79,7 @@ class FleetCaller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
-        """Collect nothing, and refuse what the cards would all fail of."""
+        """Collect nothing, and refuse options with which all cards would fail."""
         config = session.config
         settings = settings_of(config)
         if config.getoption("dist", "no") != "no":
@@ -156,11 +156,11 @@ class FleetCaller:
             terminalreporter.write_line(line)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Give a card's report no letter: its line says more."""
+        """Give a card's report no letter: it has a line of its own."""
         return (report.outcome, "", "") if getattr(report, "bandwidth_card", False) else None
 
     def _task(self, settings: Settings) -> Task:
-        """Return what every card runs: the caller's arguments, and its baseline. Raises OSError, BandwidthError."""
+        """Return the task of every card: the caller's arguments, and its baseline. Raises OSError, BandwidthError."""
         options, path = self._options, settings.baseline
         task = Task(tuple(options.rest), options.chdir, options.python, self._timeout_seconds)
         if path is None:
@@ -182,7 +182,7 @@ class FleetCaller:
         attempts: int,
         seconds: float,
     ) -> None:
-        """Take in what a card sent, and report it as pytest would a test."""
+        """Read a card's outcome, and report it as pytest reports a test."""
         row, results = read_result(card, outcome, attempts, seconds, self._timeout_seconds)
         of_gpu = row.card.name != row.card.node
         if results is not None and of_gpu and results.device["kind"] == "cpu" and settings_of(config).device == "auto":

@@ -1,6 +1,6 @@
-"""Hold what the fleet's modules hand to one another: a card, what it shall run, and what became of that.
+"""Hold the values that the fleet's modules exchange: a card, its task, and the outcome.
 
-What a card's node sent is read here: a saved run, or why there is none. Nothing of it is believed before it is checked.
+This module reads what a card's node sent: a saved run, or the reason why it is missing. All of it is checked first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
 from pytest_bandwidth.storage.saved_run import check_plain, checked, parsed
 
 LONGEST_REASON, LONGEST_LINE, LONGEST_NAME = 400, 300, 200
-# A document of a thousand tests; a disk with less is worth naming where nothing came back.
+# A document of a thousand tests; if nothing came back, the reason names a disk with less free space.
 LITTLE_SPACE_BYTES = 4 * 2**20
 _TESTS_FAILED, _NO_TESTS = 1, 5
 _ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
@@ -37,9 +37,9 @@ _ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
 class Card:
     """Hold one GPU of the cluster, or one node.
 
-    number: its own within the run. name: as sentences name it: ``host GPU 3``, once Ray has assigned the GPU.
-    node: as sentences name it. node_id: Ray's. host, address: the node's. model: of its GPUs, as Ray knows it; "" where
-    it does not. gpus: how many its task reserves.
+    number: unique within the run. name: for messages, ``host GPU 3`` once Ray has assigned the GPU.
+    node: its name for messages. node_id: Ray's. host, address: the node's. model: of its GPUs, from Ray; "" where it is
+    unknown. gpus: how many its task reserves.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Hold what every card runs.
+    """Hold the task of every card.
 
     arguments: of pytest. folder: the checkout on the card's node; None for the one that Ray ships. python: the
     interpreter there; None for the one that Ray runs. timeout_seconds: of pytest. baseline: the name of the caller's
@@ -72,7 +72,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Hold what came back from a card's node: `on_node.Runner.run` says what each is."""
+    """Hold what came back from a card's node: `on_node.Runner.run` describes the fields."""
 
     status: int | None
     seconds: float
@@ -88,7 +88,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Say that nothing came back: why, whether another attempt on that node may give more, and what Ray said last."""
+    """Hold why nothing came back, whether another attempt on that node may succeed, and Ray's last messages."""
 
     reason: str
     can_retry: bool
@@ -97,7 +97,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class CardNow:
-    """Hold what a card does now. state: waits or runs; test: that it ran last, "" before the first; seconds: in it."""
+    """Hold a card's state. state: waits or runs; test: its last one, "" before the first; seconds: in this state."""
 
     card: Card
     state: str
@@ -111,7 +111,7 @@ class CardRow:
 
     state: measured, failed (a test did) or missing. reason, tail: why, and the last lines of its output. device: a
     document's. statuses, gbps: of its run, by verdict and by test. ray_processors: what Ray's own processes on its node
-    used before it began; None where that is not known.
+    used before it began; None where that is unknown.
     """
 
     card: Card
@@ -131,7 +131,7 @@ class CardRow:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """Hold what an update needs beyond the document: further whole runs; by key, markers and code to keep."""
+    """Hold what an update needs in addition to the document: further whole runs; by key, markers and code to keep."""
 
     further: list[list[Plain]] = field(default_factory=list)
     asked: Mapping[str, MarkerOptions] = field(default_factory=dict)
@@ -185,7 +185,7 @@ def read_result(
 
 
 def refused(row: CardRow, reason: str) -> CardRow:
-    """Return the row of a card whose results were read and do not count."""
+    """Return the row of a card whose results were read, but do not count."""
     return CardRow(row.card, "missing", row.seconds, row.attempts, reason, row.tail, row.device)
 
 
@@ -203,18 +203,18 @@ def _why_nothing(returned: Returned, timeout_seconds: float) -> str:
     if returned.status in (0, _NO_TESTS):
         return "no bandwidth test ran"
     how = f"exit status {returned.status}" if returned.status >= 0 else f"signal {-returned.status}"
-    said = "" if returned.document is not None else " and measured nothing"
+    result = "" if returned.document is not None else " and measured nothing"
     free = returned.free_bytes
     disk = f"; its node's disk has {format_bytes(free)} left" if free is not None and free < LITTLE_SPACE_BYTES else ""
-    # What pytest's arguments were refused for, its output says.
+    # For refused arguments, pytest's output gives the reason.
     is_usage = returned.status == pytest.ExitCode.USAGE_ERROR
     errors = [line.removeprefix("ERROR: ") for line in returned.tail if is_usage and line.startswith("ERROR: ")]
     refusal = f": {escaped(errors[-1])}" if errors else ""
-    return f"pytest ended with {how}{said}{disk}{refusal}"
+    return f"pytest ended with {how}{result}{disk}{refusal}"
 
 
 def _failed(outcomes: list[Outcome]) -> str:
-    """Name what failed, the worst first, as far as the document says."""
+    """Name the failed tests, the worst first, as far as the document names them."""
     messages = [outcome.short_name for outcome in by_attention(outcomes, strict=False) if outcome.message]
     if not messages:
         return "tests failed"
@@ -223,7 +223,7 @@ def _failed(outcomes: list[Outcome]) -> str:
 
 
 def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
-    """Read what an update needs; nothing where none was sent. Raises UsageError."""
+    """Read the evidence that an update needs; empty if the card sent no evidence. Raises UsageError."""
     if data is None:
         return _Evidence()
     content = parsed(data, "its evidence")
@@ -239,7 +239,7 @@ def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
         raise UsageError("its evidence: found no markers or no code, expected a mapping of each")
     markers = {}
     for key, marker in asked.items():
-        # Without the arguments that a newer plugin may have added.
+        # Arguments that a newer plugin may have added are dropped.
         given = marker if isinstance(marker, dict) else {}
         named = {f.name: given[f.name] for f in fields(MarkerOptions) if given.get(f.name) is not None}
         markers[key] = read_marker([pytest.mark.bandwidth(**named).mark])
@@ -247,7 +247,7 @@ def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
 
 
 def _row(outcome: Outcome, evidence: _Evidence) -> Row:
-    """Return the outcome with the code to keep, without what is not what the outcome says."""
+    """Return the outcome with the code to keep, without code that does not match the outcome's hashes."""
     asked, code = evidence.asked.get(outcome.key, MarkerOptions()), evidence.code.get(outcome.key)
     given = code if isinstance(code, dict) else {}
     ptx, files, known = given.get("ptx"), given.get("files"), outcome.code_identity

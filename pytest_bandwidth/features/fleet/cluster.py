@@ -1,4 +1,4 @@
-"""Find a cluster's cards and run a task on every one of them: the one module that knows Ray."""
+"""Find a cluster's cards and run a task on every one of them: the only module that uses Ray."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ MISSING = "the fleet needs Ray: pip install 'pytest-bandwidth[fleet]'"
 # Never shipped: environments are built on the node, and histories are long.
 NOT_SHIPPED = (".git", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules")
 _MODEL = "accelerator_type:"
-# Children get `on_node.ENDING_SECONDS`, and some more to come back.
+# Children get `on_node.ENDING_SECONDS` to end, and some more to return.
 STOPPING_SECONDS = on_node.ENDING_SECONDS + 10.0
 # Ray asks a silent node a few times before it calls it dead.
 NODE_DEATH_SECONDS = 20.0
 ASKING_SECONDS = 0.5
 CONNECTING_SECONDS = 10.0
 LAST_PORT = 65535
-# A card's node ends its own child after the time-out, and has so long to say so: it may be slow, or silent for ever.
+# A card's node ends its own child after the time-out, and has so long to report it: it may be slow, or never answer.
 ANSWER_SECONDS = 120.0
 _TURN_SECONDS = 1.0
 
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    """Hold one attempt at a card's task: Ray's actor, and what answers when it has its card, and when it has run.
+    """Hold one attempt at a card's task: Ray's actor, and Ray's futures for when it has its card, and when it has run.
 
-    number: of the card's attempts; since: when it began to wait for its card, or to run; runs: whether it was said to.
-    test: that it ran when it was last asked; asked: what answers that, None between two questions.
+    number: of the card's attempts; since: when it began to wait for its card, or to run; runs: whether its start was
+    reported. test: the last answer on its test; asked: the future for the next answer, None between two questions.
     """
 
     card: Card
@@ -60,7 +60,7 @@ class Attempt:
 
 
 class Cluster:
-    """Hold a connection to Ray. As a context: whatever ends it, no child of an attempt is left behind.
+    """Hold a connection to Ray; as a context manager, end the children of all attempts at exit, also after an error.
 
     folder: shipped to the nodes; None where they have it. environment: Ray's runtime_env for the rest. Raises
     UsageError where there is no cluster.
@@ -68,18 +68,18 @@ class Cluster:
 
     def __init__(self, address: str, folder: Path | None, environment: Mapping[str, Any] | None = None) -> None:
         _refuse_silent(address)
-        # No report to Ray's makers from a test run, unless the user asks for it.
+        # A test run sends no report to Ray's makers, unless the user asks for it.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             self._ray: Any = import_module("ray")
-        # It loads others' modules, as AMD's, which raises a KeyError where its library lacks.
+        # Ray imports other modules, such as AMD's, which raises a KeyError without its library.
         except (ImportError, LookupError, AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
-            said = f"{type(error).__name__}: {_first_line(error)}"
-            raise UsageError(f"Ray is installed and cannot be imported: {said}; try python -c 'import ray'") from None
+            shown = f"{type(error).__name__}: {_first_line(error)}"
+            raise UsageError(f"Ray is installed and cannot be imported: {shown}; try python -c 'import ray'") from None
         shipped = {} if folder is None else {"working_dir": str(folder), "excludes": list(NOT_SHIPPED)}
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # its own, which no user can mend
+                warnings.simplefilter("ignore")  # Ray's own, which the user cannot fix
                 self._ray.init(
                     address=address,
                     runtime_env={**(environment or {}), **shipped},
@@ -96,7 +96,7 @@ class Cluster:
         self._on_terminate: Any = None
 
     def __enter__(self) -> Cluster:
-        # As Ctrl-C, so that what has ended is shown: CI and batch systems end a job so. Ray would end this process.
+        # SIGTERM acts as Ctrl-C, so that results so far are shown: CI and batch systems send it. Ray would exit on it.
         self._on_terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
         return self
 
@@ -143,11 +143,11 @@ class Cluster:
         return chosen
 
     def keep(self, task: Task) -> Any:
-        """Lay a task where all nodes can read it, once."""
+        """Store a task once, where all nodes can read it."""
         return self._ray.put(asdict(task))
 
     def start(self, card: Card, task: Any, number: int = 1) -> Attempt:
-        """Start a task, as `keep` gave it, once the card is free. It stays reserved until `stop`."""
+        """Start a task from `keep` when the card is free. The card stays reserved until `stop`."""
         affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
         actor = self._actor.options(
             num_cpus=0,
@@ -166,11 +166,11 @@ class Cluster:
         done, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0, fetch_local=False)
         finished = set(done)
         ended = []
-        # One for all: hundreds of cards may be lost at once.
+        # One deadline for all: hundreds of cards may be lost at once.
         known_by = time.monotonic() + NODE_DEATH_SECONDS
         for attempt in attempts:
             if not attempt.has_card and attempt.ready in finished:
-                with suppress(self._ray.exceptions.RayError):  # `ran` fails of the same
+                with suppress(self._ray.exceptions.RayError):  # `ran` fails with the same error
                     visible = str(self._ray.get(attempt.ready))
                     attempt.has_card = True
                     if attempt.card.name != attempt.card.node:
@@ -180,14 +180,14 @@ class Cluster:
         return ended
 
     def ask_tests(self, attempts: Sequence[Attempt]) -> None:
-        """Ask which tests run, and note what those have answered that were asked before; waits for none."""
+        """Ask the attempts for their running tests, and store answers to earlier questions, without waiting."""
         for attempt in attempts:
             if not attempt.has_card:
                 continue
             if attempt.asked is None:
                 attempt.asked = attempt.actor.current_test.remote()
             elif self._ray.wait([attempt.asked], timeout=0)[0]:
-                with suppress(self._ray.exceptions.RayError):  # `ran` fails of the same
+                with suppress(self._ray.exceptions.RayError):  # `ran` fails with the same error
                     attempt.test = str(self._ray.get(attempt.asked))
                 attempt.asked = None
 
@@ -206,10 +206,10 @@ class Cluster:
         except self._ray.exceptions.RayTaskError as error:
             return Lost(f"the node could not run it: {_last_line(error)}", can_retry=True)
         except self._ray.exceptions.RuntimeEnvSetupError as error:
-            said = tuple(str(error).strip().splitlines()[-on_node.TAIL_LINES :])
-            return Lost(f"Ray cannot make its environment there: {_last_line(error)}", can_retry=True, tail=said)
+            tail = tuple(str(error).strip().splitlines()[-on_node.TAIL_LINES :])
+            return Lost(f"Ray cannot make its environment there: {_last_line(error)}", can_retry=True, tail=tail)
         except self._ray.exceptions.RayError as error:
-            # Is its node gone? Ray may learn of that some seconds after its tasks have failed.
+            # Is its node dead? Ray may detect it some seconds after the node's tasks have failed.
             while any(node["NodeID"] == attempt.card.node_id and node["Alive"] for node in self._ray.nodes()):
                 if time.monotonic() > known_by:
                     return Lost(f"Ray lost its process there: {_first_line(error)}", can_retry=True)
@@ -248,10 +248,10 @@ def _last_line(error: BaseException) -> str:
 
 @dataclass(slots=True)
 class Schedule:
-    """Run the task on every card of a run: wait for them, end what takes too long, try again what may yet succeed.
+    """Run the task on every card of a run: wait for them, end slow attempts, repeat those that may yet succeed.
 
-    watch: called about every second with the cards that have not ended; None where nobody looks. running:
-    attempts at those.
+    watch: called about every second with the cards that have not ended; None without a terminal. running:
+    attempts at those cards.
     """
 
     cluster: Cluster
@@ -265,7 +265,7 @@ class Schedule:
         """Run the task on every card. on_result: called when one has ended, with its attempts and its seconds."""
         kept = self.cluster.keep(self.task)
         begun = time.monotonic()
-        # A card stays reserved until all have ended: else the next task of its node might get it once more.
+        # A card stays reserved until all have ended: else another task of its node might get it again.
         self.running = [self.cluster.start(card, kept) for card in cards]
         done: list[Attempt] = []
         while self.running:
@@ -287,7 +287,7 @@ class Schedule:
         self.cluster.stop(done)
 
     def _overdue(self, one: Attempt) -> Lost | None:
-        """Return what is to be said of an attempt that takes too long; None as long as it does not."""
+        """Return the outcome of an attempt that takes too long; None for others. Report an attempt that has begun."""
         if one.has_card and not one.runs:
             one.runs, one.since = True, time.monotonic()
             self.say(f"{one.card.name}: runs")
@@ -298,7 +298,7 @@ class Schedule:
         return Lost(f"{why} for {format_seconds(limit)}", can_retry=False)
 
     def _tries_again(self, one: Attempt, outcome: Returned | Lost, kept: Any) -> bool:
-        """Start the next attempt where there is one to be had and the last may have been bad luck."""
+        """Start the next attempt, if one is left and the last may have failed by chance; return whether it did."""
         if isinstance(outcome, Lost):
             can_retry = outcome.can_retry
         else:

@@ -1,4 +1,4 @@
-"""Measure every GPU of a Ray cluster, or every node: each by a pytest of its own, which sees that card alone.
+"""Measure every GPU of a Ray cluster, or each node, by its own pytest process, to which only that card is visible.
 
 Exit status 0: fine; 1: a test failed on some card; 2: unusable input; 3: some cards did not report.
 """
@@ -27,9 +27,9 @@ from pytest_bandwidth.reports.formats import JSON
 from pytest_bandwidth.session.publishing.run_files import check_writable
 from pytest_bandwidth.storage.atomic import HTML, refuse_foreign
 
-# Ray's own names, without those of what it ships: --chdir is for that. https://docs.ray.io/en/latest/ray-core/handling-dependencies.html
+# Ray's own names, without those for shipped files: --chdir replaces them. https://docs.ray.io/en/latest/ray-core/handling-dependencies.html
 ENVIRONMENTS = ("pip", "uv", "conda", "py_executable", "image_uri", "container")
-BESIDE = ("env_vars", "config")
+FURTHER_KEYS = ("env_vars", "config")
 CONTAINERS = ("image_uri", "container")
 TEXTS = ("py_executable", "image_uri")
 LARGEST_BYTES = 2**20
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         environment = read_runtime_env(options.runtime_env, ships_folder=options.chdir is None)
     timeout_seconds = parsed("--timeout", options.timeout, parse_positive)
     caller = FleetCaller(options, environment, timeout_seconds, parsed("--retries", options.retries, parse_count))
-    # The caller has no workers of its own, whatever the ini file says.
+    # The caller has no workers of its own, even if the ini file asks for some.
     alone = ["-n0"] if find_spec("xdist") is not None else []
     # This command is the plugin's own module, loaded before pytest could rewrite its assertions.
     alone += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
@@ -100,9 +100,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_runtime_env(path: Path, *, ships_folder: bool) -> dict[str, Any]:
-    """Return what the file says. ships_folder: whether Ray ships the current folder, which no container takes.
+    """Return the file's runtime_env. ships_folder: whether Ray ships the current folder, which no container takes.
 
-    Raises UsageError for what is no runtime_env, or one that Ray would refuse on every node.
+    Raises UsageError for a file without a runtime_env, or with one that Ray would refuse on every node.
     """
     content: Any
     try:
@@ -122,13 +122,13 @@ def _faults(content: Any, *, ships_folder: bool) -> Iterator[str]:
     if not isinstance(content, dict):
         yield 'found no object, expected one like {"pip": ["numpy"]}'
     for name in content:
-        if name not in (*ENVIRONMENTS, *BESIDE):
-            yield f"found {shown(name)}, expected some of {', '.join((*ENVIRONMENTS, *BESIDE))}"
+        if name not in (*ENVIRONMENTS, *FURTHER_KEYS):
+            yield f"found {shown(name)}, expected some of {', '.join((*ENVIRONMENTS, *FURTHER_KEYS))}"
     for name in TEXTS:
         if name in content and not (isinstance(content[name], str) and content[name]):
             yield f"found {name} {shown(content[name])}, expected a text"
     for text in _texts(content):
-        # Ray hangs on some of these, and prints the others.
+        # Ray hangs on some of these characters, and prints the others.
         if not text.isprintable():
             yield f"found {shown(text)}, expected no control characters"
     variables = content.get("env_vars", {})

@@ -1,7 +1,7 @@
-"""Run pytest as a child process on a card's node, end it in time, and bring back what it left.
+"""Run pytest as a child process on a card's node, end it in time, and return its files.
 
-Ray carries this module there by value, with what it takes of `handed_over`, for the node may lack the plugin: all else
-is the standard library.
+Ray sends this module by value, with what it imports from `handed_over`, since the node may lack the plugin. All other
+imports are of the standard library.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# Ray carries its value along, and imports nothing for it there.
+# Ray sends this value along; the node imports nothing for it.
 from pytest_bandwidth.evidence.processes.start_and_end import WITHOUT_CURRENT_FOLDER
 from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, REQUEST_VARIABLE, hand_over
 
-# A document of 10,000 tests; what is larger stays where it is.
+# A document of 10,000 tests; larger files are not returned.
 LARGEST_RETURNED_BYTES = 64 * 2**20
 LONGEST_TEST = 300
 TAIL_LINES, TAIL_BYTES = 12, 16 * 2**10
@@ -31,9 +31,9 @@ TAIL_LINES, TAIL_BYTES = 12, 16 * 2**10
 ENDING_SECONDS = 10.0
 # Importing the plugin, to find out whether it is there.
 LOOKING_SECONDS = 60.0
-# So long Ray's own processes are watched before pytest starts.
+# The time for which Ray's own processes are watched before pytest starts.
 WATCHING_SECONDS = 0.5
-# Of a CI job's step, which the caller writes to.
+# The variables of a CI job's step, for which only the caller writes.
 NOT_INHERITED = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY")
 # Ray assigns GPUs to a process by these.
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -49,17 +49,17 @@ class Runner:
         self._folder: Path | None = None
 
     def ready(self) -> str:
-        """Answer once the card is this actor's: with its number on the node, several with commas; "" where none is."""
+        """Return the numbers of the actor's GPUs, with commas, "" without GPUs. The answer comes with the card."""
         return next((os.environ[name] for name in VISIBLE if os.environ.get(name)), "")
 
     def run(self, task: Mapping[str, Any]) -> dict[str, Any]:
         """Run the task (`cards.Task`, by field) and return the outcome (`cards.Returned`, by field).
 
         status: pytest's exit status; None where it was ended after the time-out. document, evidence: what it wrote;
-        None where it wrote nothing, or too much: document_bytes says how much. plugin: where nothing was written, the
-        plugin's version there; "" where there is none. free_bytes: on the disk of temporary files. ray_processors: what
-        Ray's own processes used before it began. They are neighbours like all others: while they are idle they use
-        nothing, and what they use while a test measures counts as others' work.
+        None where it wrote nothing, or more than allowed: document_bytes is the size. plugin: where nothing was
+        written, the plugin's version there; "" without the plugin. free_bytes: on the disk of temporary files.
+        ray_processors: processors that Ray's own processes used before it began. Idle, they use nothing; what they use
+        while a test measures counts as others' work.
         """
         used_by_ray = ray_processors()
         begun = time.monotonic()
@@ -114,7 +114,7 @@ class Runner:
         environment[ANCESTOR_VARIABLE] = str(os.getpid())
         environment[REQUEST_VARIABLE] = str(folder / "places.json")
         hand_over(folder / "places.json", {"fleet": places})
-        # With -m the current folder stays importable, as for who types it: it is the checkout, and its tests import
+        # With -m the current folder stays importable, as in a shell: it is the checkout, and its tests import
         # from it. No options of Python's: the node's interpreter was started by Ray, with options of Ray's own.
         command = [task["python"] or sys.executable, "-m", "pytest", *task["arguments"]]
         with log.open("wb") as output, self._changing:
@@ -138,7 +138,7 @@ class Runner:
 
 
 def ray_processors(seconds: float = WATCHING_SECONDS) -> float | None:
-    """Return how many processors Ray's own processes use on this machine; None if the system does not say."""
+    """Return how many processors Ray's own processes use on this machine; None where it is unknown."""
     before = _ray_seconds(Path("/proc"))
     if before is None:
         return None
@@ -175,7 +175,7 @@ def _is_rays(command: bytes) -> bool:
 
 
 def _lay_out(task: Mapping[str, Any], folder: Path) -> Path | None:
-    """Write the caller's baseline; return its path, None where there is none."""
+    """Write the caller's baseline; return its path, None without a baseline."""
     if task["baseline"] is None:
         return None
     root = folder / "baseline"
@@ -189,13 +189,13 @@ def _lay_out(task: Mapping[str, Any], folder: Path) -> Path | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its group: by an interrupt, on which pytest says where it was; then for good."""
+    """End a process and its group: by an interrupt, on which pytest prints where it was; then by a kill."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(ENDING_SECONDS)
-    # What the tests started may have outlived them.
+    # Processes that the tests started may still run.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -15,12 +15,12 @@ from pytest_bandwidth.features.fleet.cards import CardNow, CardRow
 from pytest_bandwidth.outcomes.outcome import Nested
 from pytest_bandwidth.reports.text_safe import aligned, clean, one_line, printable, start_of
 
-# Of one processor: the background of any system, as a host's measurements take it.
+# As a share of one processor: the background of any system, as in a host's measurements.
 IDLE_PROCESSORS = 0.05
 LIVE_HEADINGS = ("node", "card", "state", "last test", "time")
 _UP_AND_CLEAR = "\x1b[{lines}F\x1b[J"
 NAME_AT_MOST, REASON_AT_MOST = 300, 500
-# Fewer have no middle that one could be compared with.
+# Fewer cards have no median to compare a card with.
 FEWEST_CARDS = 2
 
 
@@ -48,19 +48,19 @@ def table(rows: Sequence[CardRow]) -> list[str]:
         return lines
     most, node = max(by_ray)
     if most < IDLE_PROCESSORS:
-        said = f"were idle on every node at the start: {most:.2f} processors at most"
+        usage = f"were idle on every node at the start: {most:.2f} processors at most"
     else:
-        said = f"used up to {most:.2f} processors at the start ({node}): "
-        said += "what they use while a test measures counts as others' work"
-    return [*lines, f"Ray's own processes {said}"]
+        usage = f"used up to {most:.2f} processors at the start ({node}): "
+        usage += "what they use while a test measures counts as others' work"
+    return [*lines, f"Ray's own processes {usage}"]
 
 
 def progress(row: CardRow) -> str:
-    """Return the line that says that a card has ended."""
+    """Return the line for a card that has ended."""
     measured = counted(sum(row.statuses.values()), "measurement") if row.statuses else ""
-    said = f"{row.state} after {format_seconds(row.seconds)}"
+    result = f"{row.state} after {format_seconds(row.seconds)}"
     about = "; ".join(part for part in (measured, row.reason) if part)
-    return printable(": ".join(part for part in (row.card.name, said, about) if part))
+    return printable(": ".join(part for part in (row.card.name, result, about) if part))
 
 
 def fleet_document(
@@ -82,7 +82,7 @@ def fleet_document(
 
 
 class LiveTable:
-    """Write a table over its last version. write: takes text for the terminal; None if nobody watches."""
+    """Write a table over its last version. write: takes text for the terminal; None without a terminal."""
 
     def __init__(
         self, write: Callable[[str], None] | None, size: Callable[[], tuple[int, int]] = shutil.get_terminal_size
@@ -101,14 +101,14 @@ class LiveTable:
         self._write(back + "".join(f"{line}\n" for line in lines))
 
     def clear(self) -> None:
-        """Remove the table, so that what is written next takes its place."""
+        """Remove the table, so that the next output takes its place."""
         if self._write is not None and self._lines:
             self._write(_UP_AND_CLEAR.format(lines=self._lines))
             self._lines = 0
 
 
 def table_of(seen: Sequence[CardNow], ended: Sequence[CardNow], width: int, height: int) -> list[str]:
-    """Return the table in so many columns and rows of the terminal; what has no room is counted."""
+    """Return the table in so many columns and rows of the terminal, and count the cards without room."""
     ordered = [*sorted(seen, key=lambda one: one.state), *reversed(ended)]
     room = max(1, height - 3)
     cells = []
@@ -127,7 +127,7 @@ def table_of(seen: Sequence[CardNow], ended: Sequence[CardNow], width: int, heig
 
 
 def render_fleet(document: Mapping[str, Any]) -> str:
-    """Return the page of a fleet's document (docs/fleet.md): a row for each card, and its tests beside its model's."""
+    """Return the page of a fleet's document (docs/fleet.md): a row for each card, and the tests of each model."""
     from pytest_bandwidth.reports.pages import Templates  # brings Jinja2
 
     cards: Sequence[Nested] = document["cards"]
@@ -159,7 +159,7 @@ def render_fleet(document: Mapping[str, Any]) -> str:
 
 
 def _models(cards: Sequence[Nested]) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return the models of which several cards reported: name, and a row for each test."""
+    """Return the models with several cards that reported: name, and a row for each test."""
     by_model: dict[tuple[Any, ...], list[Nested]] = {}
     for card in cards:
         if (device := card["device"]) is not None and card["gbps"]:

@@ -1,7 +1,7 @@
 """Follow tests, and the cards of a fleet, over many runs.
 
-A history is a folder or bucket of Parquet files, to which `writing.append` adds one a run, and of which `reading.ask`
-asks by DuckDB. DuckDB is imported when one of them runs, fsspec where an address is given.
+A history is a folder or bucket of Parquet files. `writing.append` adds a file for each run, and `reading.ask` queries
+them by DuckDB. Both import DuckDB when they run, and fsspec for an address.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pytest_bandwidth_options() -> type:
 
 @hookimpl
 def pytest_bandwidth_reporters(config: pytest.Config) -> list[Reporter]:
-    """Append the run where `--bandwidth-history` says."""
+    """Append the run to the history that `--bandwidth-history` names."""
     from pytest_bandwidth.options.options import options_of
 
     place = options_of(config, HistoryOptions).history

@@ -1,11 +1,11 @@
 """Follow the cards of a fleet over time: each against the median of its model, and the cards that drift away.
 
 A card's share is the median, over its figures of a time, of figure ÷ the model's median for that test, commit and day.
-What a commit or the whole fleet's machines change moves that median too: what is left is the card's own.
+A change by a commit, or of the whole fleet, moves the model's median too: the share shows the card's own changes.
 
-The figures of years of a fleet are tens of millions. They are read once, into a table of two hashes and the figure, of
-which DuckDB takes the medians; and where there are more than a few seconds allow, those of every second or third day, …
-What the hashes stand for is looked up among the rows of one test, which nearly every card ran.
+A fleet has tens of millions of figures in years. They are read once, into a table of two hashes and the figure, for
+DuckDB's medians. If they are too many for a few seconds, only every second, third, … day is read.
+The meaning of the hashes is looked up among the rows of one test, which nearly every card ran.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pytest_bandwidth.storage.saved_run import LARGEST, SMALLEST
 TEXT_AT_MOST = 300
 # Change points take time that grows with the square of the points, and a stretch's median has less noise than a day's.
 POINTS_AT_MOST = 100
-# Levels that lie this much further from the model's median than the first did: a quarter of what a test may lose.
+# A card drifts if its last level is this much further from the model's median than its first: a quarter of a tolerance.
 LEAST_DRIFT = 0.01
 CARD_HEADINGS = ("card", "host", "device", "days", "figures", "of median", "change", "since", "finding", "trend")
-# Those that hold words.
+# The columns of words.
 CARD_WORDS = ("host", "device", "since", "finding", "trend")
-# A day of 200 cards and 200 tests has 40,000: of so many a card's share is known to a thousandth.
+# A day of 200 cards and 200 tests has 40,000 rows, which give a card's share to a thousandth.
 ROWS_AT_MOST = 5_000_000
 
 _DAY = "CAST(started_at AS DATE)"
@@ -47,7 +47,7 @@ _NAMES_OF_CARD = ", ".join(f"coalesce(any_value({name}), '')" for name in ("devi
 
 @dataclass(frozen=True, slots=True)
 class CardDay:
-    """Hold one card's day on one commit. share: of its model's median; figures: how many that is the median of."""
+    """Hold one card's day on one commit. share: of its model's median; figures: the number of figures behind it."""
 
     device_kind: str
     device: str
@@ -72,7 +72,7 @@ class Stretch:
 class Card:
     """Hold a card's stretches, the oldest first; and the levels of its share, once they are known.
 
-    host: where it was last; days: on how many it was measured.
+    host: its last one; days: the number of days on which it was measured.
     """
 
     device_kind: str
@@ -89,7 +89,7 @@ class Card:
 
     @property
     def change(self) -> float:
-        """Return how the last level differs from the first, as a fraction of that."""
+        """Return the change from the first level to the last, as a fraction of the first."""
         return self.levels[-1].value / self.levels[0].value - 1
 
     @property
@@ -100,7 +100,7 @@ class Card:
 
     @property
     def changed_on(self) -> date | None:
-        """Return the first day of the second level; None where there is none."""
+        """Return the first day of the second level; None without a second level."""
         return self.stretches[self.levels[1].start].first if len(self.levels) > 1 else None
 
 
@@ -109,8 +109,8 @@ def card_days_in(
 ) -> tuple[list[CardDay], int]:
     """Return every card's share of its model's median on the newest days, where at least three cards have one.
 
-    With it comes that one day in so many was looked at. figure: gbps or relative, which is a column; newest_days: up to
-    the last run's; chosen: returns which of the tests, by name, are asked for; None for all.
+    Return n as well if one day in n was read. figure: gbps or relative, which is a column; newest_days: counted back
+    from the last run; chosen: returns the tests to read from all their names; None for all.
     """
     by_day = history.rows(f"SELECT {_DAY}, count(*) FROM history WHERE {MOMENT} GROUP BY 1 ORDER BY 1")
     if not by_day:
@@ -121,7 +121,7 @@ def card_days_in(
     given: list[object] = [datetime.combine(days[0], time.min), datetime.combine(days[-1], time.max)]
     seen = "FROM history WHERE started_at BETWEEN $1 AND $2"
     if every > 1:
-        # As literals, which are looked up while the files are read: other days' figures are not even unpacked.
+        # Literals are compared while the files are read, so that other days' figures are not unpacked.
         seen += f" AND {_DAY} IN ({', '.join(f'DATE {quoted(day.isoformat())}' for day in days)})"
     if chosen is not None:
         known_tests = history.rows("SELECT DISTINCT test FROM history ORDER BY test")
@@ -151,7 +151,7 @@ def card_days_in(
 
 
 def _days_by_hash(history: History, seen: str, given: Sequence[object], shares: Sequence[Row]) -> dict[int, Row]:
-    """Return what each hash of a card's day stands for: its day, commit, uncommitted, kind, device, serial and host."""
+    """Return the values behind each hash of a card's day: day, commit, uncommitted, kind, device, serial and host."""
     names = f"SELECT {_COLUMNS_OF_CARD}, {_NAMES_OF_CARD} {seen}"
     one_test = history.rows(f"SELECT test {seen} LIMIT 1", given)
     for test in one_test[0][:1] if one_test else ():
@@ -179,7 +179,7 @@ def cards_of(days: Iterable[CardDay]) -> list[Card]:
 
 
 def drift_lines(cards: Sequence[Card], every: int) -> list[str]:
-    """Say how many cards there are and which drift, in a line each. every: one day in so many was looked at."""
+    """Write a line with the number of cards, and one for each that drifts. every: one day in so many was read."""
     first = min(one.stretches[0].first for one in cards)
     last = max(one.stretches[-1].last for one in cards)
     drifting = [one for one in cards if one.drifts]

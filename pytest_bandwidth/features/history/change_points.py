@@ -24,25 +24,25 @@ from pytest_bandwidth.features.history import MISSING
 Asked = tuple[Sequence[float], bool]
 Search = Callable[[Sequence[Asked]], list[list[int]]]
 
-# A level is of so many runs at least: one strange run is no change.
+# A level has at least so many runs: one strange run is no change.
 RUNS_OF_LEVEL = 3
-# A change costs this, times ln(runs), in units of the runs' variance. benchmarks/history.py shows what it lets through.
+# A change costs this, times ln(runs), in units of the runs' variance. benchmarks/history.py measures its errors.
 PENALTY = 5.0
-# Runs closer together than this share of their value count as equal: figures are not known any better.
+# Runs closer together than this share of their value count as equal: figures are not more precise.
 LEAST_SPREAD = 1e-3
-# A run further from its neighbours' median than so many standard deviations is moved there, so that it stays one.
+# A run is clipped at so many standard deviations from its neighbours' median, so that an outlier makes no level.
 OUTLIER = 3.0
 
 
 def needs_ruptures(values: Sequence[float], *, exact: bool) -> bool:
-    """Return whether `change_points` has to search: counts differ or do not, and a few runs have one level."""
+    """Return whether `change_points` has to search: counts need no search, and a few runs have one level."""
     return not exact and len(values) >= 2 * RUNS_OF_LEVEL
 
 
 def change_points(values: Sequence[float], *, exact: bool = False) -> list[int]:
     """Find the places, without 0, at which a new level of the positive values begins.
 
-    exact: the values are counts, of which every other one is a change. Raises UsageError where ruptures is missing.
+    exact: the values are counts, so every new value is a change. Raises UsageError where ruptures is missing.
     """
     if exact:
         return [i for i in range(1, len(values)) if values[i] != values[i - 1]]
@@ -83,7 +83,7 @@ def start_search() -> Iterator[Search]:
             if not any(needs_ruptures(values, exact=exact) for values, exact in asked):
                 return _search(asked)
             text = process.communicate(json.dumps(asked))[0]
-            # Whatever went wrong there is done here, or said here.
+            # After any error there, search here, or raise the error here.
             return json.loads(text) if process.returncode == 0 else _search(asked)
 
         try:
@@ -98,7 +98,7 @@ def _search(asked: Sequence[Asked]) -> list[list[int]]:
 
 def main() -> None:
     """Read values from standard input, print their change points, both as JSON: the child of `start_search`."""
-    # Now, while the values are still being read. Where it is missing, the search will say so.
+    # Import it now, while the values are still being read. If it is missing, the search raises.
     with contextlib.suppress(ImportError):
         importlib.import_module("ruptures")
     json.dump(_search(json.load(sys.stdin)), sys.stdout)

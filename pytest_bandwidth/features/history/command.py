@@ -1,4 +1,4 @@
-"""Show how tests fared over the runs that --bandwidth-history appended, and where their level changed."""
+"""Show the figures of tests over the runs that --bandwidth-history appended, and where their level changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.text import Address, is_address
 from pytest_bandwidth.features.history.change_points import start_search
 from pytest_bandwidth.features.history.trend import METRICS
 
-# Runs of each test that are looked at: change points take time that grows with their square.
+# The newest runs of each test that are read: the time for change points grows with the square of the runs.
 NEWEST_RUNS = 2000
 NEWEST_WITHOUT_KEY = 100
 COMMITS_SHOWN = 20
@@ -40,7 +40,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.add or options.sql is not None:
-        from pytest_bandwidth.features.history import show  # brings what other commands need not load
+        from pytest_bandwidth.features.history import show  # imports modules that other commands do not need
 
         return show.add(options) if options.add else show.answer(options)
     if options.output is not None and options.output.suffix.lower() != ".html":

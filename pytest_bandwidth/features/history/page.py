@@ -38,19 +38,19 @@ from pytest_bandwidth.reports.pages import (
 from pytest_bandwidth.reports.summary import severity_of, signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line
 
-# What a page holds at most, so that it opens on a phone.
+# The limits of a page, so that it opens on a phone.
 TRENDS_AT_MOST = 200
 RUNS_AT_MOST = 40_000
 COMMITS_AT_MOST = 200
 DEVICES_NAMED = 5
 NAME_AT_MOST = 300
 TICKS = 5
-# The charts say what the bars say.
+# The page has charts instead of the bars.
 _OVERVIEW = OVERVIEW_HEADINGS[1:-1]
 
 
 def render_history(measured: Sequence[Trend], changed: Callable[[], Sequence[Trend]]) -> str:
-    """Return the page. changed: gives `measured` with levels; called once all is done that does not need them.
+    """Return the page. changed: returns `measured` with levels; called last, when only these are missing.
 
     Raises UsageError for more trends or runs than a page can hold.
     """
@@ -99,7 +99,7 @@ def _facts(trends: Sequence[Trend]) -> list[str]:
 
 
 def _section(number: int, trend: Trend, columns: Sequence[int]) -> dict[str, Any]:
-    """Return one trend's part of the page; texts are cleaned. Its commits come the newest first."""
+    """Return one trend's part of the page; texts are cleaned. Its newest commits come first."""
     rows = commit_rows(trend)[::-1]
     kept, whole = _filled(rows), overview_row(trend)[1:-1]
     return {

@@ -1,14 +1,14 @@
-"""Keep a history where it lies: in a folder, whose files are listed and added whole; or in a bucket.
+"""Store a history in a folder, where files are listed and added atomically, or in a bucket.
 
 A run is one file, named by its id, and is never changed. Many are merged into one now and then (writing.py).
 
-A bucket is reached by fsspec, which finds what knows the address. Credentials are those of the user's environment, as
+fsspec reaches a bucket by the implementation for its address. Credentials are those of the user's environment, as
 always with fsspec. The content comes from elsewhere: only names of a history's files are taken, and each is joined to
 the address here, not to the store's own prefix.
 
-A copy of the bucket, which is read as any folder is, lies in this user's cache folder. A history's files never change,
-so that each is fetched once. Who reads the copy at the same time sees a folder in which others merge: new files appear
-whole, then those go that the bucket no longer has.
+A copy of the bucket, which is read like any folder, is in this user's cache folder. A history's files never change,
+so that each is fetched once. For another reader of the copy an update looks like a merge: new files appear whole, then
+files disappear that the bucket no longer has.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Place = Path | Address
 
 FILES_AT_MOST = 100_000
 BYTES_OF_FILE_AT_MOST = 2 * 2**30
-# What a killed process left half-written is swept away by a later one, when nobody can be writing it any more.
+# A later process removes a killed process's partial files after this time, when no process can still write them.
 LEFTOVER_SECONDS = 24 * 3600.0
 LISTINGS_AT_MOST = 20
 
@@ -63,10 +63,10 @@ class Listing:
 
 
 def listing(folder: Path) -> Listing:
-    """Return the folder as it was at one moment. Raises UsageError where it is none, or holds what no history does.
+    """Return the folder at one moment. Raises UsageError where it is not a folder, or has files that no history has.
 
-    A merge adds its file before it removes those that it holds, and reading a folder takes no instant: two readings
-    that agree have missed nothing.
+    A merge adds its file before it removes the merged ones, and reading a folder takes time: two equal readings have
+    missed nothing.
     """
     before = _names(folder)
     for _ in range(LISTINGS_AT_MOST):
@@ -88,7 +88,7 @@ def _names(folder: Path) -> list[str]:
             for entry in entries:
                 if is_of_a_history(entry.name):
                     names.append(entry.name)
-                    # One that is gone was merged since: the second reading of the folder will not list it.
+                    # A missing file was merged meanwhile: the second reading of the folder will not list it.
                     with suppress(FileNotFoundError):
                         found = entry.stat(follow_symlinks=False)
                         check_file(entry.path, plain=stat.S_ISREG(found.st_mode), size=found.st_size)
@@ -115,7 +115,7 @@ def check_count(where: object, files: int) -> None:
 
 
 def check_file(where: object, *, plain: bool, size: int) -> None:
-    """Raise UsageError for what is not opened: only plain files are, no pipe to wait for, no link out of the folder.
+    """Raise UsageError for a file that is too large or not plain: a pipe could block, a link could leave the folder.
 
     size: bytes.
     """
@@ -138,7 +138,7 @@ def add(target: Path, write: Callable[[Path], None]) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what processes that were killed long ago left half-written."""
+    """Remove the partial files of processes that were killed long ago."""
     for entry in folder.iterdir():
         if _PARTIAL.fullmatch(entry.name):
             with suppress(OSError):
@@ -149,20 +149,20 @@ def sweep(folder: Path) -> None:
 # ---- a bucket, and the copy of it ------------------------------------------------------------------------------------
 
 MISSING = "a bucket's address needs fsspec: pip install 'pytest-bandwidth[bucket]'"
-# An object store's PUT is whole or not at all, and its folders are only names. Anything else is taken for a file
+# An object store's PUT is whole or not at all, and its folders are only names. Any other store counts as a file
 # system, on which a file is written under another name and renamed.
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "obs", "cos"})
-# A request is mostly waiting. Implementations that are no asynchronous ones may not be used by several threads.
+# Requests mostly wait. Several threads may use asynchronous implementations only.
 REQUESTS_AT_ONCE = 16
 _LONGEST_ERROR = 300
 LOCK_NAME = ".mirroring.lock"
 ADDRESS_NAME = ".address"
-# Another process that fetches years of a fleet's runs is waited for so long.
+# The longest wait for another process, which may fetch years of a fleet's runs.
 LOCK_SECONDS = 600.0
 
 
 class Bucket:
-    """Reach one address. Whatever goes wrong is a UsageError, one line that names the address without its secrets.
+    """Access one address. Every error becomes a UsageError, one line that names the address without its secrets.
 
     address: as it was given.
     """
@@ -173,7 +173,7 @@ class Bucket:
         if "::" in address.url:
             raise UsageError(f"{address}: found a chain of addresses, expected one: s3://bucket/history")
         if re.search("[?#]", address.url):
-            # Some file systems take it for a part of the folder's name, which would then show a secret.
+            # Some file systems treat it as a part of the folder's name, which would then show a secret.
             raise UsageError(f"{address}: found a query or fragment, expected none: credentials are the environment's")
         if not address.url.partition("://")[2].strip("/"):
             raise UsageError(f"{address}: found no folder, expected an address like s3://bucket/history")
@@ -191,11 +191,11 @@ class Bucket:
         return str(self.address)
 
     def names(self) -> frozenset[str]:
-        """List the names of a history that are taken; none where there is no folder yet, in a bucket that is there."""
+        """List the names of a history's files; empty where the bucket exists and the folder does not yet."""
         return frozenset(self._entries())
 
     def sizes(self) -> dict[str, int]:
-        """List the history's files as `names` does: bytes by name. Raises UsageError for what no history holds, too."""
+        """Return bytes by name of the files that `names` lists. Raises UsageError, also for files of no history."""
         entries = self._entries()
         check_count(self, len(entries))
         sizes = {}
@@ -224,7 +224,7 @@ class Bucket:
             return all(self._each(fetch_one, sizes))
 
     def put(self, file: Path, name: str) -> None:
-        """Give a copy of the file that name: it is there whole or not at all."""
+        """Copy the file into the bucket under that name, atomically."""
         target = f"{self._root}/{name}"
         with self._in_one_line("cannot be written to"):
             if self._is_object_store:
@@ -251,20 +251,20 @@ class Bucket:
             self._each(remove_one, names)
 
     def _entries(self) -> dict[str, Mapping[str, Any]]:
-        """Return what the store says of each name of a history."""
+        """Return the store's details of each file of a history by name."""
         with self._in_one_line("cannot be listed"):
             self._files.invalidate_cache()
             try:
                 entries = self._files.ls(self._root, detail=True)
             except FileNotFoundError as error:
-                # fsspec's own error names the folder; that of a store which has not the bucket does not.
+                # fsspec's own error names the folder; a store's error for a missing bucket does not.
                 if self._is_object_store and self._root not in str(error):
                     raise
                 return {}
         found = {}
         for entry in entries:
             whole = str(entry["name"])
-            # What a console makes as a folder is an empty file whose name ends with a slash.
+            # A folder made in a web console is an empty file whose name ends with a slash.
             if entry.get("type") == "file" and whole.lstrip("/") == self._root.lstrip("/"):
                 raise UsageError(f"{self}: found a file, expected a folder for the history")
             name = whole.rstrip("/").rpartition("/")[2]
@@ -277,7 +277,7 @@ class Bucket:
         try:
             return list(pool.map(call, names))
         finally:
-            # After an error, or Ctrl-C, nobody needs the others.
+            # After an error, or Ctrl-C, the other requests are useless.
             pool.shutdown(cancel_futures=True)
 
     @contextmanager
@@ -285,20 +285,20 @@ class Bucket:
         """Turn the errors of fsspec's implementations, of a dozen libraries, into a UsageError of one line."""
         try:
             with warnings.catch_warnings():
-                # Of those libraries: where the user makes errors of warnings, they are of the user's code.
+                # Warnings of those libraries: a user who turns warnings into errors means those of the user's code.
                 warnings.simplefilter("ignore")
                 yield
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             if isinstance(error, TimeoutError):
                 text = f"no answer in time ({text})"
-            said = self.address.without_secrets(text)[:_LONGEST_ERROR]
-            raise UsageError(f"{self}: {what}: {said}") from error
+            shown = self.address.without_secrets(text)[:_LONGEST_ERROR]
+            raise UsageError(f"{self}: {what}: {shown}") from error
 
 
 @contextmanager
 def mirrored(address: Address) -> Iterator[Path]:
-    """Give a folder that holds what the bucket holds. Raises UsageError, which names the address, not the folder."""
+    """Yield a folder with the bucket's files. Raises UsageError, which names the address, not the folder."""
     bucket = Bucket(address)
     with locked_copy(address, LOCK_SECONDS) as folder:
         fetch_all(bucket, folder)
@@ -308,7 +308,7 @@ def mirrored(address: Address) -> Iterator[Path]:
 
 @contextmanager
 def locked_copy(address: Address, seconds: float) -> Iterator[Path]:
-    """Give the folder for the address's copy, made if it is missing, which no other process changes.
+    """Yield the folder for the address's copy, made if it is missing, and locked against other processes.
 
     Raises filelock's Timeout where `seconds` is 0 and another process holds it; UsageError.
     """
@@ -329,7 +329,7 @@ def locked_copy(address: Address, seconds: float) -> Iterator[Path]:
 
 @contextmanager
 def naming(address: Address, folder: Path) -> Iterator[None]:
-    """Let errors that name the folder, or a file of it, name the address in its place."""
+    """Replace the folder by the address in errors that name the folder, or a file of it."""
     try:
         yield
     except UsageError as error:
@@ -337,10 +337,10 @@ def naming(address: Address, folder: Path) -> Iterator[None]:
 
 
 def fetch_all(bucket: Bucket, folder: Path) -> None:
-    """Make the folder hold what the bucket holds. Raises UsageError, OSError.
+    """Make the folder's files those of the bucket. Raises UsageError, OSError.
 
-    A listing takes several requests. A merge that comes between two of them may hide runs, whose merged file the next
-    listing has: what one listing has, the next must have too, or a merge went on.
+    A listing takes several requests. A merge between two of them may hide runs, whose merged file the next listing has.
+    If a file of one listing is missing in the next, a merge was in progress.
     """
     seen: set[str] | None = None
     for _ in range(LISTINGS_AT_MOST):
@@ -365,7 +365,7 @@ def fetch_all(bucket: Bucket, folder: Path) -> None:
 
 
 def _folder_for(address: Address) -> Path:
-    """Return the folder of the address's copy. By its name without secrets: a new key is no new history."""
+    """Return the folder of the address's copy, by the name without secrets: a new key is not a new history."""
     top = real_path(cache_folder())
     folder = top / "history" / hashlib.sha256(str(address).encode()).hexdigest()[:16]
     try:

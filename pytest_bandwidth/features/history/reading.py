@@ -1,7 +1,7 @@
-"""Read a history by DuckDB: as the view `history` over a folder's files, for our own questions and users'.
+"""Read a history by DuckDB: as the view `history` over a folder's files, for queries of the plugin and of users.
 
-DuckDB runs in memory, bounded, without extensions from elsewhere, on files alone. The files come from elsewhere, too:
-each is held to the form of the table, and what it holds is bounded.
+DuckDB runs in memory, bounded, without extensions from elsewhere, on files alone. The files may come from elsewhere:
+each must have the form of the table, and its content is bounded.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 # not a number of tries.
 OPENING_SECONDS = 10.0
 PAUSE_SECONDS = 0.01
-# A user's question may be of any kind: a join of everything with everything ends here.
+# The limit for a user's query, which may be as expensive as a join of all rows with all rows.
 ANSWER_SECONDS = 60.0
 ANSWER_ROWS = 100_000
 ANSWER_CHARACTERS = 64 * 2**20
 _ROWS_AT_ONCE = 100
 MEMORY_AT_MOST = "2GB"
 THREADS_AT_MOST = 4
-# What DuckDB does not count: long texts, and an answer as Python has it.
+# For memory that DuckDB does not count: long texts, and an answer's Python objects.
 PROCESS_MEMORY_AT_MOST = 3 * 2**30
-# Between two looks whether a question that was interrupted has ended.
+# Between two checks whether an interrupted query has ended.
 _PAUSE_SECONDS = 0.05
 ROWS_AT_MOST = 50_000_000
 _EXPECTED = "expected what --bandwidth-history writes"
@@ -57,14 +57,14 @@ class History:
         self._files = files
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
-        """Return the rows that one of the project's own questions finds. Raises UsageError that names a bad file."""
+        """Return the rows of one of the plugin's own queries. Raises UsageError that names a bad file."""
         with named_in_errors(self._connection, self._files, "the history"):
             return self._connection.execute(query, list(values)).fetchall()
 
     def answer(self, query: str) -> tuple[list[str], list[Row]]:
         """Return the columns' names, and the rows, of a user's question.
 
-        Raises UsageError for anything but one SELECT, and for what takes too long or has too many rows.
+        Raises UsageError for anything but one SELECT, and for a query that takes too long or has too many rows.
         """
         import duckdb
 
@@ -78,8 +78,8 @@ class History:
             with memory_bounded():
                 found = within(self._connection, ANSWER_SECONDS, lambda: self._bounded(query))
         except UsageError as error:
-            said = str(error)
-            raise UsageError(said if said.startswith("--sql: ") else f"--sql: {said}") from None
+            text = str(error)
+            raise UsageError(text if text.startswith("--sql: ") else f"--sql: {text}") from None
         if found is None:
             raise UsageError(f"--sql: found no answer in {ANSWER_SECONDS:g} s, expected one: ask for less")
         return found
@@ -93,7 +93,7 @@ class History:
             while some := result.fetchmany(_ROWS_AT_ONCE):
                 rows += some
                 characters += sum(len(value) for row in some for value in row if isinstance(value, str | bytes | list))
-                # No person reads more.
+                # Nobody reads more.
                 if len(rows) > ANSWER_ROWS:
                     raise UsageError(f"found more than {ANSWER_ROWS:,} rows, expected no more: add a LIMIT or GROUP BY")
                 if characters > ANSWER_CHARACTERS:
@@ -103,9 +103,9 @@ class History:
 
 
 def ask(place: Place, question: Callable[[History], Answer]) -> Answer:
-    """Open the history of a folder or bucket and let `question` ask it; again if files were merged.
+    """Open the history of a folder or bucket and call `question` with it; again if files were merged.
 
-    Raises UsageError, one line that names the file, for what no history holds, and for a bucket that cannot be read.
+    Raises UsageError, one line that names the file, for files of no history, and for a bucket that cannot be read.
     """
     if isinstance(place, Address):
         with mirrored(place) as folder:
@@ -120,7 +120,7 @@ def ask(place: Place, question: Callable[[History], Answer]) -> Answer:
 
 
 def known_runs(place: Place) -> set[str]:
-    """Return ids of the runs that the history has, merged or not; none where there is no history yet."""
+    """Return ids of the runs that the history has, merged or not; empty without a history."""
     if isinstance(place, Address):
         with mirrored(place) as folder:
             return known_runs(folder)
@@ -176,14 +176,14 @@ def database() -> Iterator[DuckDBPyConnection]:
 
 @contextmanager
 def memory_bounded() -> Iterator[None]:
-    """Let this process take no more than `PROCESS_MEMORY_AT_MOST` more than it has, if the system can bound it.
+    """Limit this process to `PROCESS_MEMORY_AT_MOST` more memory than it has, if the system can.
 
     Raises UsageError where that is not enough.
     """
     status = ""
     with suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    # What this process has of the memory that RLIMIT_DATA bounds.
+    # This process's part of the memory that RLIMIT_DATA bounds.
     held = re.search(r"^VmData:\s*([0-9]+) kB$", status, re.MULTILINE)
     if held is None:
         yield
@@ -204,7 +204,7 @@ def memory_bounded() -> Iterator[None]:
 def within(connection: DuckDBPyConnection, seconds: float, question: Callable[[], Answer]) -> Answer | None:
     """Answer a question in a thread of its own; return None where that takes longer, with the question ended.
 
-    Ctrl-C ends it at once: of itself DuckDB (2.0.0) looks for it only when a question is answered, which took minutes.
+    Ctrl-C ends it at once: DuckDB (2.0.0) itself checks for Ctrl-C only after an answer, which took minutes.
     """
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(question)
@@ -222,7 +222,7 @@ def quoted(text: str) -> str:
 
 
 def literal_pattern(name: str) -> str:
-    """Return the pattern that means just this name: DuckDB takes every name of a file for a pattern."""
+    """Return the pattern that matches only this name: DuckDB reads every file name as a pattern."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
@@ -232,16 +232,16 @@ def files_literal(files: Sequence[Path]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return what DuckDB says, less the excerpt of the statement that it quotes."""
+    """Return DuckDB's message without its excerpt of the statement."""
     return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
 
 
 class Moved(Exception):
-    """Raised where a file went while it was being read: it has been merged since."""
+    """Raised for a file that disappeared while it was read: another process has merged it."""
 
 
 def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
-    """Hold every file's head to the table's form, and their rows to a number.
+    """Check that every file's head has the table's form, and that the rows are not too many.
 
     Raises UsageError that names the first bad file; Moved if one was removed.
     """
@@ -259,12 +259,12 @@ def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
         found = tuple(zip(names, types, strict=True))
         if found == FORM:
             continue
-        said = f"{len(found)} columns in place of {len(FORM)}"
+        fault = f"{len(found)} columns in place of {len(FORM)}"
         for have, want in zip(found, FORM, strict=False):
             if have != want:
-                said = f"a column {have[0][:40]!r} of type {have[1][:40]} in place of {want[0]!r} of type {want[1]}"
+                fault = f"a column {have[0][:40]!r} of type {have[1][:40]} in place of {want[0]!r} of type {want[1]}"
                 break
-        raise UsageError(f"{name}: found {said}, {_EXPECTED}")
+        raise UsageError(f"{name}: found {fault}, {_EXPECTED}")
     if rows > ROWS_AT_MOST:
         raise UsageError(f"{files[0].parent}: found {rows} rows, expected at most {ROWS_AT_MOST}")
 
@@ -280,7 +280,7 @@ def rows_of(files: Sequence[Path]) -> str:
 
 @contextmanager
 def named_in_errors(connection: DuckDBPyConnection, files: Sequence[Path], where: str) -> Iterator[None]:
-    """Turn errors of DuckDB into a UsageError that names the bad file, else `where`; Moved where a file went."""
+    """Turn errors of DuckDB into a UsageError that names the bad file, else `where`; Moved where a file disappeared."""
     import duckdb
 
     try:
@@ -291,7 +291,7 @@ def named_in_errors(connection: DuckDBPyConnection, files: Sequence[Path], where
 
 
 def _check_values(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
-    """Read everything, file by file, to name the one that is bad: how DuckDB names it depends on what is wrong."""
+    """Read everything, file by file, to name the bad file: DuckDB names it differently for each kind of error."""
     import duckdb
 
     for file in files:

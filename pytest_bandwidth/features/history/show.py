@@ -37,7 +37,7 @@ BARS_WIDE = 100
 
 
 def show(options: argparse.Namespace, newest: int, search: Search) -> int:
-    """Return trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
+    """Show trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
     chosen = partial(matching, patterns=options.tests)
     series = ask(options.path, lambda history: series_in(history, newest, options.device, chosen))
     measured = [trend for one in series if (trend := trend_of(one, options.figure)) is not None]

@@ -24,9 +24,9 @@ Value = Callable[[Document, Outcome], object]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Describe one column: its name, its type in SQL, what it means, and where its value comes from.
+    """Describe one column: its name, its type in SQL, its meaning, and the source of its value.
 
-    value: None for what a row of the document has by that name.
+    value: None for the field of that name in a row of the document.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Column:
     value: Value | None = None
 
     def of(self, document: Document, outcome: Outcome) -> object:
-        """Return a row's value where the column can hold it, else None: a gap beats no history."""
+        """Return a row's value if the column can hold it, else None: a gap is better than no history."""
         value = getattr(outcome, self.name) if self.value is None else self.value(document, outcome)
         if self.type == "VARCHAR":
             if not isinstance(value, str):
@@ -48,7 +48,7 @@ class Column:
         return value if self.type != "BOOLEAN" or isinstance(value, bool) else None
 
 
-def _told(name: str) -> Value:
+def _of_run(name: str) -> Value:
     return lambda run, _: run["environment"].get(name)
 
 
@@ -86,11 +86,11 @@ COLUMNS = (
         "when the run started, UTC",
         lambda run, _: began(run["environment"]).strftime("%Y-%m-%d %H:%M:%S"),
     ),
-    Column("commit", "VARCHAR", "the tests' commit, its full hash", _told("commit")),
-    Column("uncommitted", "BOOLEAN", "whether what ran may be other than it holds", _told("uncommitted_changes")),
-    Column("host", "VARCHAR", "the machine's name", _told("host")),
-    Column("ci", "BOOLEAN", "whether CI said that it ran", _told("ci")),
-    Column("plugin", "VARCHAR", "version of pytest-bandwidth", _told("plugin")),
+    Column("commit", "VARCHAR", "the tests' commit, its full hash", _of_run("commit")),
+    Column("uncommitted", "BOOLEAN", "whether what ran may be other than it holds", _of_run("uncommitted_changes")),
+    Column("host", "VARCHAR", "the machine's name", _of_run("host")),
+    Column("ci", "BOOLEAN", "whether CI said that it ran", _of_run("ci")),
+    Column("plugin", "VARCHAR", "version of pytest-bandwidth", _of_run("plugin")),
     Column("device_kind", "VARCHAR", "cuda, cpu or traffic", _device("kind")),
     Column("device", "VARCHAR", "the device's model", _device("name")),
     Column("serial", "VARCHAR", "of the card or host: distinguishes two of one model", _device("serial")),

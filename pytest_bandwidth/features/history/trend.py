@@ -33,13 +33,13 @@ _BARS = "▁▂▃▄▅▆▇█"
 # The whole height of the bars is at least this share of the figure: noise stays small.
 _LEAST_HEIGHT = 0.05
 SERIES_AT_MOST = 20_000
-# A file from elsewhere may hold any number. Python knows no other years.
+# A file from elsewhere may hold any number. Python has no other years.
 MOMENT = "started_at BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31'"
-# Null where a file from elsewhere holds no figure that can be.
+# Null where a file from elsewhere holds an impossible figure.
 _GBPS, _RELATIVE = (
     f"CASE WHEN {name} BETWEEN {SMALLEST} AND {LARGEST} THEN {name} END" for name in ("gbps", "relative")
 )
-# What counts for a test's level.
+# The rows that count for a test's level.
 _EVIDENCE = f"{MOMENT} AND is_valid AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
 _POINT = f'run_id, started_at, "commit", uncommitted, serial, status, figure, {_GBPS}, {_RELATIVE}, sectors'
 _NAMES = "test_name, kind_name, device_name"
@@ -119,10 +119,10 @@ def series_in(
 ) -> list[Series]:
     """Return the chosen tests on every model of device, with at most the `newest` runs of each, oldest first.
 
-    device: only of this model or serial. chosen: returns which of the tests, by name, are asked for.
+    device: only of this model or serial. chosen: returns the tests to read from all their names.
     """
-    # Where the newest runs begin is known first: ranking whole rows takes ten times as long, and files, which are of a
-    # time each, are skipped where none of them can be among these.
+    # Find the start of the newest runs first: ranking whole rows takes ten times as long. DuckDB then skips files that
+    # hold older runs only.
     named = history.rows(
         f"SELECT {_SAME}, {_since(newest)} FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} "
         f"GROUP BY {_NAMES} ORDER BY {_NAMES} LIMIT {SERIES_AT_MOST}",
@@ -160,7 +160,7 @@ def _since(newest: int) -> str:
 def trend_of(series: Series, figure: TrendFigure | None) -> Trend | None:
     """Return the series by that figure; None where no point has it.
 
-    By default what most runs were judged on, else what a slow device changes least.
+    By default the figure that most runs were judged on, else the one that a slow device changes least.
     """
     judged = Counter(point.judged_on for point in series.points if point.judged_on in ("relative", "gbps"))
     order: tuple[TrendFigure, ...] = ("gbps", *METRICS) if "gbps" in dict(judged.most_common(1)) else METRICS
@@ -188,7 +188,7 @@ def value_text(figure: TrendFigure, value: float) -> str:
 
 
 def summary_of(trend: Trend) -> str:
-    """Say how many runs and commits there are, what the figure is now, and what changed last."""
+    """Return a sentence: how many runs and commits there are, the figure now, and the last change."""
     commits = len({point.commit_name for point in trend.points})
     last = trend.levels[-1]
     runs = f"{counted(len(trend.points), 'run')} of {counted(commits, 'commit')}, "
@@ -258,7 +258,7 @@ def trend_plain(trend: Trend) -> dict[str, Any]:
 
 
 def level_plain(level: Level, of: str) -> dict[str, Any]:
-    """Return a level as JSON-ready data. of: what it consists of."""
+    """Return a level as JSON-ready data. of: the name of its parts."""
     return {"start": level.start, of: level.stop - level.start, "value": level.value, "change": level.change}
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pytest
     from duckdb import DuckDBPyConnection
 
-# So many runs have files of their own before they are merged.
+# The number of runs with files of their own before they are merged.
 RUNS_BEFORE_MERGE = 200
 LOCK_NAME = ".merging.lock"
 # Sorted by test, a group of rows is of few tests: a question for one test skips the others.
@@ -74,7 +74,7 @@ class HistoryReporter:
             raise UsageError(f"{self._given_by}: {error}") from None
 
     def write(self, document: Mapping[str, Any], outcomes: Sequence[Outcome], suffix: str | None) -> list[str]:
-        """Append one device's results, and return the name of their file; nothing where nothing was measured."""
+        """Append one device's results, and return the name of their file; return nothing if nothing was measured."""
         del suffix  # the run's id holds it
         if not outcomes:
             return []
@@ -85,11 +85,11 @@ class HistoryReporter:
 
 
 def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Place:
-    """Write the run as one file of the folder, which is made where there is none, or bucket, and return it.
+    """Write the run as one file of the bucket, or of the folder, which is made if it is missing; return the file.
 
     document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results, at least one.
-    Raises UsageError for a run that has a file there already or that no row can be made of, and for whatever a bucket
-    refuses; OSError. Merged files are not searched for the run: a new one's id is new.
+    Raises UsageError for a run that has a file there already or gives no row, and for any error of a bucket; OSError.
+    Merged files are not searched for the run: a new run has a new id.
     """
     values = [[column.of(document, one) for one in outcomes] for column in COLUMNS]
     name = f"{run_id_of(document)}.parquet"
@@ -101,7 +101,7 @@ def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome
 
     if isinstance(place, Address):
         bucket = Bucket(place)
-        # No foreign file keeps a run out: reading and merging are what refuses those.
+        # Foreign files do not prevent an append; reading and merging refuse them.
         names = bucket.names()
         if name in names:
             raise _there_already(place / name)
@@ -133,10 +133,10 @@ def _put(bucket: Bucket, name: str, fill: Fill) -> None:
 
 
 def merge_where_due(folder: Path) -> None:
-    """Merge the runs' files where there are many; leave all as it is where another process merges or a file is bad.
+    """Merge the runs' files if there are many; change nothing if another process merges or a file is bad.
 
-    The merged file appears whole, and only then do those go that it holds. A process killed between the two leaves
-    runs in both: readers take them from the merged one, and the next merge removes the others.
+    The merged file appears whole, and only then are the files of its runs removed. A process killed between the two
+    leaves runs in both: readers take them from the merged one, and the next merge removes the others.
     """
     with suppress(Timeout, OSError, UsageError, Moved):
         if len(listing(folder).runs) < RUNS_BEFORE_MERGE:
@@ -150,10 +150,10 @@ def merge_where_due(folder: Path) -> None:
 def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:
     """Merge the runs' files in a bucket as `merge_where_due` does in a folder. names: those of the files there.
 
-    No lock reaches all writers. So the oldest runs are merged, RUNS_BEFORE_MERGE of them at a time: writers that merge
-    at once write the same file, though newer runs may have come between their listings. Where they found other old runs
-    they write two that hold some runs both, which readers count once. Each removes only runs that a file holds which it
-    found, or put, there: merged files stay.
+    No lock reaches all writers. So the oldest runs are merged, RUNS_BEFORE_MERGE of them at a time: concurrent writers
+    write the same file, even if newer runs came between their listings. If they found different old runs, they write
+    two files with some equal runs, which readers count once. Each removes only runs in a merged file that it found or
+    wrote. Merged files stay.
     """
     if sum(not is_merged(name) for name in names) < RUNS_BEFORE_MERGE:
         return
@@ -173,7 +173,7 @@ def _merged(
     parts_of: Callable[[Sequence[Path]], Sequence[Sequence[Path]]],
     put: Callable[[str, Fill], None],
 ) -> list[Path]:
-    """Merge a folder's runs, each part of them into a file; return the files of those that a merged one holds now."""
+    """Merge a folder's runs, each part of them into a file; return the files of runs that a merged file now holds."""
     found = listing(folder)
     with database() as connection:
         check_files(connection, found.files)
@@ -193,7 +193,7 @@ def copy_to(
     *,
     rows_of_group: int = 122_880,
 ) -> None:
-    """Write what a query finds as one Parquet file. Raises UsageError where it cannot be written."""
+    """Write a query's rows as one Parquet file. Raises UsageError where it cannot be written."""
     import duckdb
 
     form = f"(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, ROW_GROUP_SIZE {rows_of_group})"

@@ -1,8 +1,8 @@
 """Draw a run's charts as Vega-Lite specs; render them as SVG or PNG through vl-convert (the extra ``report``).
 
-The roofline shows where the results that compute stand under the device's roofs (Williams, Waterman, Patterson:
-Roofline, CACM 52(4), 2009), the bandwidth every GB/s against the device's peak and its own probe, the pairs FP32 beside
-FP16, and the sweeps one operation over many sizes.
+The roofline shows the results that compute under the device's roofs (Williams, Waterman, Patterson: Roofline, CACM
+52(4), 2009). The bandwidth chart compares every GB/s with the device's peak and the result's own probe. The pairs
+compare FP32 with FP16, and the sweeps show one operation over many sizes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pytest_bandwidth.reports.related import precision_pairs, size_sweeps
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 
-# With more results than this, named rows give way to a scatter over the bytes moved.
+# With more results than this, a scatter over the bytes moved replaces the named rows.
 NAMED_ROWS_AT_MOST = 36
 ROOFS_AT_MOST = 6
 PAIRS_AT_MOST = 40
@@ -60,7 +60,7 @@ def chart_specs(document: Mapping[str, Any]) -> dict[str, Spec]:
 def render_chart(document: Mapping[str, Any], name: str | None, format: Literal["svg", "png"]) -> bytes:
     """Render one chart as a file's content; without a name the first.
 
-    Raises UsageError for one that the run has not, or without vl-convert.
+    Raises UsageError for a chart that the run lacks, or without vl-convert.
     """
     specs = chart_specs(document)
     if not specs:
@@ -89,7 +89,7 @@ def _dots(size: int, opacity: float = 1) -> Spec:
 
 
 def _by_ending(points: Points, **place: Spec) -> Spec:
-    """Return where points of results stand, and how they look and tell their row."""
+    """Return the encoding of points: their place, their colour and shape, and the tooltip with their row."""
     return {**place, **ending_encoding({point["ending"] for point in points}), "tooltip": TIP_OF_ROW}
 
 
@@ -130,9 +130,9 @@ def _named(run: RunDocument, points: Points) -> Spec:
     names = unique([test_name(run.outcomes[point["row"]]) for point in points])
     points = [{**point, "name": name} for point, name in zip(points, names, strict=True)]
     order = f"furthest from {'the peak' if peak else 'its probe'} first"
-    said = f"GB/s of {len(points)} measurements, {order}"
+    description = f"GB/s of {len(points)} measurements, {order}"
     legend = f"{order}; bar: achieved; tick: its probe{_peak_words(run)}"
-    spec = base(_title(run), legend, said, 14 + 18 * len(points))
+    spec = base(_title(run), legend, description, 14 + 18 * len(points))
     y = _rows("name", names, grid=False)
     bar = {"type": "bar", "color": "$mark-soft", "height": {"band": 0.55}}
     tick = {"type": "tick", "color": "$axis", "thickness": 2, "height": {"band": 0.9}}
@@ -165,7 +165,7 @@ def _peak_words(run: RunDocument) -> str:
 
 def roofline_spec(run: RunDocument) -> Spec | None:
     """Return GFLOP/s over FLOP/byte, log-log; None where no result computes anything. Roofs are drawn where known."""
-    points, counted = _standing(run)
+    points, counted = _roofline_points(run)
     if not points:
         return None
     intensities = [p["intensity"] for p in (*points, *counted)]
@@ -177,10 +177,10 @@ def roofline_spec(run: RunDocument) -> Spec | None:
     y = log_encoding("gflops", "achieved, GFLOP/s", [p["gflops"] for p in (*points, *roofs)], "~s")
     silent = len(run.outcomes) - len(points)
     left_out = f"; {silent} that compute nothing are left out" if silent else ""
-    said = f"Roofline of {len(points)} measurements, log-log{left_out}"
+    description = f"Roofline of {len(points)} measurements, log-log{left_out}"
     known = (("solid: peak", run.device.peak_gbps), ("dotted: the probes' median", slope))
     subtitle = "; ".join(f"{what}, {digits(gbps)} GB/s" for what, gbps in known if gbps is not None)
-    spec = base("Roofline", subtitle, said, 300)
+    spec = base("Roofline", subtitle, description, 300)
     marks = layer(_dots(55, 0.85), _by_ending(points, x=x, y=y), gravest_last(points))
     spec["layer"] = [*_roof_layers(roofs, x, y, high), marks]
     if counted:
@@ -190,8 +190,8 @@ def roofline_spec(run: RunDocument) -> Spec | None:
     return spec
 
 
-def _standing(run: RunDocument) -> tuple[Points, Points]:
-    """Return where results that compute stand, and where those stand by what DRAM really moved that were counted."""
+def _roofline_points(run: RunDocument) -> tuple[Points, Points]:
+    """Return the points of results that compute, and points by DRAM's counted bytes, where these were counted."""
     points: Points = []
     counted: Points = []
     for i, one in enumerate(run.outcomes):
@@ -208,9 +208,9 @@ def _standing(run: RunDocument) -> tuple[Points, Points]:
 
 
 def _roofs(run: RunDocument, low: float, high: float, slope: float | None) -> Points:
-    """Return corners of one roof for each precision of known compute peak, and of the probe's slope.
+    """Return corners of a roof for each precision whose compute peak is known, and of the probe's slope.
 
-    Without a compute peak the memory's slope stands alone.
+    Without a compute peak, only the memory's slope is drawn.
     """
     corners: Points = []
     peaks: dict[str, float] = {}
@@ -226,7 +226,7 @@ def _roofs(run: RunDocument, low: float, high: float, slope: float | None) -> Po
         if not peaks:
             corners = [_corner("", x, x * peak) for x in (low, high)]
     if slope is not None:
-        # What memory really gave, up to the highest roof.
+        # The bandwidth that the probe reached, up to the highest roof.
         end = min(high, max(peaks.values()) / slope) if peaks else high
         corners += [_corner("probe", x, x * slope) for x in (low, end) if x >= low]
     return corners
@@ -249,7 +249,7 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
     for name in dict.fromkeys(roof["roof"] for roof in roofs if roof["roof"] not in ("", "probe")):
         corners = [roof for roof in roofs if roof["roof"] == name]
         ridge = next(roof for roof in corners if roof["gflops"] == corners[-1]["gflops"])
-        # A name stands from the ridge on where there is room (few points are there), else at its roof's end.
+        # A name begins at the ridge if there is room (few points are there), else it ends with its roof.
         roomy = math.log(high / ridge["intensity"]) > 0.3 * math.log(high / low)
         (from_ridge if roomy else at_end).append(ridge if roomy else corners[-1])
     for labels, align, dx in ((from_ridge, "left", 16), (at_end, "right", 0)):
@@ -280,7 +280,7 @@ def pairs_spec(run: RunDocument) -> Spec | None:
             points.append({**point, "FP16 ÷ FP32": ratios})
     legend = _legend("ratios: FP16 ÷ FP32", len(pairs), PAIRS_AT_MOST)
     spec = base("FP32 and FP16", legend, f"GB/s of {len(spans)} operations in both", 14 + 22 * len(spans))
-    # The ratios stand at the right of the larger half and need room there.
+    # The ratios are written at the right of the larger half and need room there.
     scale: Spec = {"domain": [0, TEXT_ROOM * max(span["high"] for span in spans)], "nice": True}
     y, look = _rows("pair", names), _by_precision(["FP32", "FP16"])
     span = {"y": y, "x": _gbps("low", **scale), "x2": {"field": "high"}}
@@ -295,7 +295,7 @@ def pairs_spec(run: RunDocument) -> Spec | None:
 
 
 def sweeps_spec(run: RunDocument) -> Spec | None:
-    """Return GB/s over bytes moved, one small chart for each operation; None where none has three sizes."""
+    """Return GB/s over bytes moved, one small chart for each operation; None where no operation has three sizes."""
     sweeps = size_sweeps(run.outcomes)
     if not sweeps:
         return None

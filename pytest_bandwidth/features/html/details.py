@@ -1,4 +1,4 @@
-"""Write what the HTML summary shows of one result when its row is opened: finished text, grouped."""
+"""Write the panel of one result, which the HTML summary shows when its row is opened: finished text, grouped."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ _CONDITIONS = (
 
 
 def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
-    """Return rows of (what, before, after) for whatever could be read."""
+    """Return rows of (label, before, after) for all conditions that could be read."""
     before, after = (mapping(outcome.conditions, when) for when in ("before", "after"))
     rows = []
     for label, name, unit in _CONDITIONS:
@@ -176,7 +176,7 @@ def _shower(figure: str) -> Any:
 
 
 def _command(outcome: Outcome) -> str:
-    """Return how to run the test again; none where its id holds what a terminal would not show as it is."""
+    """Return the command that runs the test again; empty for an id with characters that a terminal may not show."""
     nodeid = outcome.nodeid
     if len(nodeid) > COMMAND_AT_MOST or not nodeid.isprintable() or nodeid.startswith("-") or clean(nodeid) != nodeid:
         return ""
@@ -275,7 +275,7 @@ def own_figure(outcome: Outcome) -> float | None:
 
 
 def reference_name(outcome: Outcome) -> str:
-    """Say what a row was compared with: a floor, old code that ran here, or the baseline's stored figures."""
+    """Name what a row was compared with: a floor, old code that ran here, or the baseline's stored figures."""
     rule, by = text(outcome.verdict, "rule"), mapping(outcome.verdict, "facts").get("by")
     if (floor := floor_of(rule)) is not None:
         return "limit" if is_of_resources(floor) else "floor"

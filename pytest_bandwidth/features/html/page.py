@@ -1,6 +1,6 @@
 """Write the HTML summary: one self-contained file that needs no network and trusts nothing in the document.
 
-How it keeps what is hostile from running: `reports.pages`.
+`reports.pages` describes how hostile content is kept from running.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PAIRS_AT_MOST = 100
 # Groups of a panel that hold lines of texts.
 _TEXT_GROUPS = ("verdict", "measured", "work", "conditions")
 _TEMPLATES = Templates("pytest_bandwidth.features.html")
-# About what title, legend and axis add to a chart's height, in pixels.
+# The approximate height of a chart's title, legend and axis, in pixels.
 CHART_FRAME = 110
 NAME_AT_MOST = 160
 TEXT_AT_MOST = 80
-# What the page's script can sort by.
+# The largest number by which the page's script can sort.
 LARGEST = 1e18
 # Column widths in rem: of a character, of the margin, and of the bar or axis next to a cell's text.
 _CHARACTER, _MARGIN, _DRAWING = 0.5, 0.6, {"share": 4.0, "change": 4.9}
@@ -74,14 +74,14 @@ def render_html(document: Mapping[str, Any]) -> str:
 
 
 def _failures(run: RunDocument, table: Table) -> list[tuple[Row, str, str]]:
-    """Return failed results with the first line that their tests said, and the others."""
+    """Return failed results with the first line of their messages, and the other lines."""
     found = []
     for row in table.rows:
         if row.severity == "bad":
             first, *others = message_lines(run.outcomes[row.index])
-            # The status stands in front of it.
-            said = prose(first.removeprefix(f"{row.status}: "))
-            found.append((row, said, prose("\n".join(line.removeprefix("    ") for line in others))))
+            # The page shows the status before it.
+            title = prose(first.removeprefix(f"{row.status}: "))
+            found.append((row, title, prose("\n".join(line.removeprefix("    ") for line in others))))
     return found
 
 
@@ -124,9 +124,9 @@ def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page's script reads; rows in the table's order."""
+    """Return the data for the page's script; rows in the table's order."""
     each = samples_each(len(run.outcomes))
-    # Numbers of texts, in the order in which they are first asked for; most have been.
+    # Numbers of texts, in the order of their first use; most texts repeat.
     texts: defaultdict[str, int] = defaultdict(count().__next__)
     facts = columns("details")
     position = {row.index: place for place, row in enumerate(table.rows)}
@@ -163,7 +163,7 @@ def _light(spec: Any) -> Any:
 
 
 def _short(value: Any, digits: int = 5) -> Any:
-    """Return a float with so many digits: two that the table shows apart sort apart."""
+    """Return a float with so many digits: enough to sort different numbers of the table differently."""
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
@@ -212,7 +212,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Hold rows in order of attention, and the columns that hold anything at all."""
+    """Hold rows in order of attention, and the columns that are not empty."""
 
     columns: tuple[Head, ...]
     rows: tuple[Row, ...]

@@ -9,7 +9,7 @@
 
   const figures = { intensity: "FLOP/byte", gflops: "GFLOP/s", "FP16 ÷ FP32": "FP16 ÷ FP32" };
 
-  // A point of a chart is told by its row of the table; a run or a limit by itself.
+  // The tooltip of a result's point shows its row of the table; runs and limits have tooltips of their own.
   function tipOf(datum, value) {
     const row = rows[data.rowOf[datum?.row]];
     if (!row) return Object.entries(value);
@@ -180,7 +180,7 @@
   /* ---- the table ---- */
 
   const rows = [];
-  let order = []; // the rows as they now stand
+  let order = []; // the rows in their present order
   const groupSize = bodies.length ? bodies[0].children.length : 0;
   const buttons = [...document.querySelectorAll("th button[data-sort]")];
   const find = document.getElementById("find");
@@ -305,7 +305,7 @@
     followHash();
     addEventListener("hashchange", followHash);
     document.addEventListener("click", (event) => {
-      // A link to the test that the address names already changes no address, and so says nothing.
+      // A link to the test that the address names already does not change the address, and so causes no event.
       const link = event.target.closest?.("a[href^='#t-']");
       if (link && link.hash === location.hash) followHash();
     });
