@@ -13,20 +13,19 @@ from pytest_bandwidth.suite.operations.table import formula_of
 
 Profile = Literal["quick", "full"]
 
-# Past the caches by this factor, but never beyond a share of memory. On a GPU so far that what a cache has yet to write
-# hardly counts, and that the results between two launches (half of that, or more) are not read from it.
+# Sizes exceed the caches by this factor, but never a share of memory. On a GPU, the data that a cache has yet to write
+# then hardly count, and a launch does not read the previous launch's results (half of that, or more) from a cache.
 CACHE_FACTOR, GPU_CACHE_FACTOR = 5, 16
 MEMORY_SHARE = 0.05
 LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 * 2**20
 # The traffic device executes every thread: small sizes count the same per element.
 TRAFFIC_BYTES = 2**18
-# By kind of device, for those that are slow: operations with shapes of their own take those that move and compute no
-# more than this (bytes, FLOP), in every version; where none is so small, the largest of those that break all versions,
-# which is past a tile and a block.
+# Limits (bytes, FLOP) for slow kinds of device. Operations with shapes of their own take the shapes within them, in
+# every version; without such a shape, the largest that breaks all versions, which is past a tile and a block.
 MOST_WORK: dict[str, tuple[int, int]] = {"traffic": (2**26, 2**28), "cpu": (2**40, 2**36)}
 # All dtypes of an operation get the sizes that suit this one: the same operation in two precisions is a pair.
 SIZING_DTYPE = "float32"
-# Quick leaves out what shows nothing that another of its tests does not show.
+# The quick profile leaves out tests that show nothing new.
 NOT_QUICK = frozenset(
     {
         *("softmax-naive", "softmax-online", "layer_norm-naive", "gemm-tiled"),
@@ -36,9 +35,9 @@ NOT_QUICK = frozenset(
 NOT_QUICK_VERSIONS = frozenset({"int64", "pageable"})
 # Of streams and reductions, read, copy, triad and sum show how a kernel fills the memory of a fast card.
 NOT_QUICK_WIDE = frozenset({"write-wide", "scale-wide", "add-wide", "dot-wide"})
-# Not on a host: threads of its BLAS keep the processors from the probe's, and no round is undisturbed.
+# Not on a host: threads of its BLAS occupy the probe's processors, which disturbs every round.
 GPU_LIBRARIES = frozenset({"gemm-library"})
-# On a host one function stands for several versions of a kernel, which show something on a GPU alone.
+# On a host one function replaces several versions of a kernel, which differ on a GPU only.
 SAME_ON_HOST = frozenset(
     {
         *("read-plain", "copy-plain", "triad-plain", "sum-plain", "cos_cos-fused", "swiglu-plain", "intensity_fma-fma"),
@@ -60,7 +59,7 @@ QUICK_HALF = frozenset(
         *("attention-flash2", "kv_append-wide", "kv_append-plain", "kv_decode-grouped", "kv_decode-split"),
     }
 )
-# A host converts halves by instructions, so their rows there tell of little but that: streams and one reduction do.
+# A host converts halves by instructions, so its rows of halves show little else: streams and one reduction suffice.
 QUICK_HALF_ON_HOST = frozenset({"copy-wide", "copy-plain", "triad-wide", "softmax-registers"})
 # On a GPU; counts are those of float16.
 QUICK_BFLOAT16 = frozenset(
@@ -68,7 +67,7 @@ QUICK_BFLOAT16 = frozenset(
 )
 PROBING_BYTES = (2**24, 2**28)
 _CACHES = ("l2_bytes", "l3_bytes", "last_cache_bytes")
-# What one element more costs, in pairs: more tiles, and perhaps a wave of them more (256×128 on the 108
+# The cost of one more element, in pairs: more tiles, and perhaps a wave of them more (256×128 on the 108
 # multiprocessors of an A100: 98 tiles, 120), rows that begin at no multiple of 16 bytes or end in the middle of a warp.
 _WAVES = sizes_of("m n k", (1792, 1792, 512), (1793, 1793, 512))
 _LARGE = sizes_of("m n k", (4096, 4096, 4096), (4096, 4097, 4096))
@@ -103,7 +102,7 @@ class Selected:
 
 
 def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
-    """Yield the suite's tests; `device_kind` leaves out what that kind cannot run (None: not known yet)."""
+    """Yield the suite's tests; `device_kind` leaves out tests that this kind cannot run (None: not known yet)."""
     quick_in = {
         "float16": QUICK_HALF_ON_HOST if device_kind == "cpu" else QUICK_HALF,
         "bfloat16": () if device_kind == "traffic" else QUICK_BFLOAT16,
@@ -165,7 +164,7 @@ def target_bytes(identity: DeviceIdentity, profile: Profile) -> int:
     of_memory = int((identity.memory_bytes or 2**33) * MEMORY_SHARE)
     least = FULL_MOST_BYTES if profile == "full" else LEAST_BYTES
     if identity.on_gpu:
-        # A card moves a GB in about a millisecond, so nothing but its caches and its memory says how much.
+        # A card moves a GB in about a millisecond, so only its caches and its memory decide how much.
         return min(max(GPU_CACHE_FACTOR * cache, 4 * least if profile == "full" else least), of_memory)
     most = QUICK_MOST_BYTES if profile == "quick" else FULL_MOST_BYTES
     return min(max(CACHE_FACTOR * cache, least), most, of_memory)

@@ -21,7 +21,7 @@ from pytest_bandwidth.suite.operations.model import (
     KernelStep,
     Operation,
     Sizes,
-    beside,
+    on_device_of,
     poison,
     poisoned,
     wrong_results,
@@ -29,15 +29,15 @@ from pytest_bandwidth.suite.operations.model import (
 from pytest_bandwidth.suite.selection import Profile, Selected, selected
 from pytest_bandwidth.suite.traffic_models import warp_sectors
 
-# What the arrays hold, by which results are paired; `Operation.precision` is what the kernel computes in.
+# The precision of the arrays, by which results are paired; `Operation.precision` is the kernel's for computing.
 PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-# A GPU moves so much in a few microseconds, which is what a launch takes; larger work never waits for its launch.
+# A GPU moves so many bytes in a few microseconds, the time of a launch; larger work never waits for its launch.
 DOUBLED_BYTES = 8 * 2**20
-# What a GPU's peaks do in less time is timed from a graph: of one launch much would be its start, and the events.
+# Work that a GPU's peaks do in less time is timed from a graph: a single launch would mostly time its start and events.
 SHORT_SECONDS = 50e-6
-# By which size the whole work doubles, whichever comes first: a product's rows would share its weights.
+# Sizes that double the whole work, the first one that exists: a product's rows would share its weights.
 _BATCHES = ("batch", "rows", "n", "tokens")
-# What comes besides (a shared vector, partial results) need not double.
+# Further data (a shared vector, partial results) need not double.
 DOUBLES_AT_LEAST = 1.8
 
 
@@ -76,8 +76,8 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
     graph = is_short(case, device.identity, bandwidth._measurer.peak, device.peak_flops(precision))
     # One launch is measured as a launch; several as one callable, or each by itself where launches are looked into.
     if len(case.steps) == 1 and isinstance(case.steps[0], KernelStep):
-        beside = {"graph": True} if graph else {"doubled": doubled}  # a graph of launches has no place for the double
-        _launch(bandwidth, case.steps[0], case.traffic, precision, **beside)
+        further = {"graph": True} if graph else {"doubled": doubled}  # a graph of launches cannot hold the double
+        _launch(bandwidth, case.steps[0], case.traffic, precision, **further)
     elif bandwidth.device == "traffic":
         for i, step in enumerate(case.steps, start=1):
             if isinstance(step, KernelStep):
@@ -85,7 +85,7 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
     else:
         call = _as_one(calls_of(bandwidth, case))
         bandwidth(call, reads=case.traffic, precision=precision, doubled=doubled, graph=graph)
-    # What the suite knows of the operation's order of accesses.
+    # The suite's finding on the operation's order of accesses, or on its waves.
     found = bottleneck_finding(operation.name, operation.version, dtype, sizes, bandwidth.device)
     found = found or wave_finding(operation.name, operation.version, sizes, bandwidth.identity)
     if found is not None:
@@ -96,7 +96,7 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
 def is_short(case: Case, identity: DeviceIdentity, peak: Peak | None, flops: float | None) -> bool:
     """Return whether to time a case from a graph: it is short at the peaks, and all launches, on NVIDIA's GPUs.
 
-    flops: what the device computes a second at most; where that is unknown, bytes alone count.
+    flops: the device's peak FLOP/s; without it, only bytes count.
     Calls of an array library may be such that CUDA does not capture them. CuPy captures nothing under HIP.
     """
     if not identity.on_gpu or "gfx" in identity.facts or peak is None:
@@ -107,9 +107,9 @@ def is_short(case: Case, identity: DeviceIdentity, peak: Peak | None, flops: flo
 
 
 def doubled_case(bandwidth: Bandwidth, operation: Operation, dtype: str, sizes: Sizes, case: Case) -> Case | None:
-    """Prepare a case of twice the work, to tell whether a run waits for its data or for its launch.
+    """Prepare a case of twice the work, to find out whether a run waits for its data or for its launch.
 
-    Returns None where that is no question (`DOUBLED_BYTES`), or where no size doubles it all.
+    Returns None where that is certain (`DOUBLED_BYTES`), or where no size doubles all of the work.
     """
     if bandwidth.device == "traffic" or case.traffic.bytes_moved > DOUBLED_BYTES:
         return None
@@ -170,9 +170,9 @@ def wrong_at_full_size(
     for name, array in case.results.items():
         if poisoned(np, expected[name]).any():
             continue
-        # What a copy from the device filled lies on the host, and CuPy takes no NumPy arrays.
+        # The result of a copy from the device is on the host, and CuPy takes no NumPy arrays.
         xp = np if isinstance(array, np.ndarray) else bandwidth.xp
-        with beside(array):
+        with on_device_of(array):
             count = int(poisoned(xp, array).sum())
         if count:
             lines.append(f"{name}: {count} of {array.size} elements were not written")
@@ -197,7 +197,7 @@ def _run_poisoned(bandwidth: Bandwidth, case: Case) -> None:
 
 # ---- the order of accesses, by a model; the traffic device counts instead --------------------------------------------
 
-# What a processor fetches at a time (x86-64 and most Arm servers).
+# The bytes that a processor fetches at a time (x86-64 and most Arm servers).
 LINE_BYTES = 64
 # A permutation puts neighbours anywhere: as far apart as lanes of a large stride.
 FAR_APART = 4096
@@ -209,7 +209,7 @@ _SIDES = {
     "gather": ("reads", "random"),
     "transpose": ("writes", "strided"),
 }
-# On the host a cache puts the others' lines together: a transpose's are completed by the rows that follow.
+# On the host a cache completes the lines of other operations: the next rows fill the lines of a transpose.
 _SIDES_ON_THE_HOST = ("strided_read", "strided_write", "gather")
 
 
@@ -221,7 +221,7 @@ def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device
     if name not in _SIDES or version in ("tiled", "wide"):
         return None
     verb, pattern = _SIDES[name]
-    # In elements, of what the lanes of a warp access.
+    # In elements, of the accesses of a warp's lanes.
     stride, offset = sizes.get("stride", FAR_APART), 0
     if name == "misaligned":
         stride, offset = 1, sizes["offset"]
@@ -241,9 +241,9 @@ def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device
 
 
 def wave_finding(name: str, version: str, sizes: Sizes, identity: DeviceIdentity) -> Finding | None:
-    """Return the finding of a product whose tiles an NVIDIA GPU's multiprocessors (SMs) work off in waves.
+    """Return the finding of a product whose tiles an NVIDIA GPU's multiprocessors (SMs) process in waves.
 
-    Of an odd size also what its even neighbour takes. None elsewhere, and for a product whose tiles are not known.
+    For an odd size, it also names the waves of its even neighbour. None elsewhere, and for unknown tiles.
     """
     processors, tile = identity.facts.get("sm_count"), GEMM_TILE.get(version)
     if name != "gemm" or version == "naive" or tile is None or "gfx" in identity.facts:

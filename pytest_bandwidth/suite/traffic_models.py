@@ -1,4 +1,4 @@
-"""Model what each operation moves through device memory and computes, as pure functions of its shape.
+"""Model each operation's bytes through device memory and its FLOP, as pure functions of its shape.
 
 Conventions of every function here:
 
@@ -6,14 +6,14 @@ Conventions of every function here:
 - "Moved" is the algorithmic minimum: for each launch every distinct byte read once plus every distinct byte written
   once, summed over the operation's launches. Caches may do worse, never better, unless they hold data from one launch
   to the next.
-- "Requested" (`requested_read`, `requested_written`) is what the loads and stores ask for; it is set where a kernel of
-  that kind asks for a byte more than once.
+- "Requested" (`requested_read`, `requested_written`) is the sum of all loads and stores; it is set where a kernel of
+  that kind requests a byte more than once.
 - Sizes are whole numbers of elements, at least 0; anything else raises UsageError.
 
-copy, scale, add and triad are STREAM's four (McCalpin, https://www.cs.virginia.edu/stream/ref.html). What reads and
-writes each element once is a `copy`, in whatever order: strided, misaligned, transposed. `warp_sectors` tells what is
-fetched for it. Of copies between memories, each end moves n·s bytes of its own: `read` there, `write` here. The peak of
-those to and from the host and of the peer copy is the link's, not the memory's.
+copy, scale, add and triad are STREAM's four (McCalpin, https://www.cs.virginia.edu/stream/ref.html). A launch that
+reads and writes each element once is a `copy`, in any order: strided, misaligned, transposed. `warp_sectors` returns
+its fetches. In a copy between memories, each end moves n·s bytes of its own: `read` there, `write` here. The peak of
+copies to and from the host and of the peer copy is the link's, not the memory's.
 
 A block of Q4_0, weights of four bits in blocks of 32 with one float16 scale, is 18 bytes: the scale, then 16 bytes of
 nibbles. Byte j holds element j in its low and element j + 16 in its high nibble; value = (nibble − 8)·scale.
@@ -103,7 +103,7 @@ def rope(tokens: int, heads: int, d: int, dtype: Any, *, angle_loads: int | None
     """Model pairs of each head turned by the token's angles: 2·tokens·heads·d·s + 4·tokens·d bytes, 3 FLOP an element.
 
     The second term is the cosines and sines of d/2 angles a token, float32. angle_loads: how often each of them is
-    asked for, once for every head unless told. Raises UsageError unless d is even.
+    asked for, by default once for every head. Raises UsageError unless d is even.
     """
     tokens, heads, d, s = count("tokens", tokens), count("heads", heads), count("d", d), bytes_per_element(dtype)
     if d % 2:
@@ -258,7 +258,7 @@ def gemm(m: int, n: int, k: int, dtype: Any, *, tile: int | tuple[int, int] | No
     naive kernel, 2mnk·s. Without `tile` no requested count is given.
     """
     m, n, k, s = count("m", m), count("n", n), count("k", k), bytes_per_element(dtype)
-    # Without columns nobody reads A, without rows nobody reads B.
+    # Without columns no thread reads A, without rows no thread reads B.
     bytes_read = ((m * k if n else 0) + (k * n if m else 0)) * s
     written = m * n * s
     if tile is None:
@@ -302,7 +302,7 @@ def q4_0_bytes(n: int) -> int:
 def q4_0_dequantize(n: int, dtype: Any, *, scale_loads: int = 1) -> Traffic:
     """Model n weights to dtype: n·18/32 bytes read, n·s written, n FLOP.
 
-    scale_loads: threads that share the unpacking of a block, each of which asks for its scale.
+    scale_loads: threads that share the unpacking of a block; each asks for its scale.
     """
     n = count("n", n)
     written = n * bytes_per_element(dtype)
@@ -394,7 +394,7 @@ PAGE_TOKENS = 16
 
 
 def page_numbers(batch: int, tokens: int) -> Traffic:
-    """Return what a cache in pages of 16 tokens needs besides `kv_cache_read`: 4·B·⌈S/16⌉ bytes."""
+    """Return the page numbers' bytes for a cache in pages of 16 tokens, in addition to `kv_cache_read`: 4·B·⌈S/16⌉."""
     return Traffic(4 * count("batch", batch) * tiles(count("tokens", tokens), PAGE_TOKENS), 0)
 
 

@@ -1,4 +1,4 @@
-"""List the host twins of the shipped CUDA kernels by name, with what each takes and how large its arrays have to be."""
+"""List the host twins of the shipped CUDA kernels by name, with their arguments and the least sizes of their arrays."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pytest_bandwidth.devices.cpu.kernels import HostKernel
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.suite.host_kernels import access, attention, matmul, rows, stream
 
-# Suffix of a name, element type, type that it is computed in. Wide versions ask for 16 bytes at a time, which is what
-# a vectorised host kernel does anyway.
+# Suffix of a name, element type, type that it is computed in. Wide versions load 16 bytes at a time, as a vectorised
+# host kernel does in any case.
 FLOATS = (("f32", "f32", "f32"), ("f16", "f16", "f32"))
 ALL = (*FLOATS, ("f64", "f64", "f64"))
 WIDE_FLOATS = (("f32x4", "f32", "f32"), ("f16x8", "f16", "f32"))
@@ -30,7 +30,7 @@ def _family(
 ) -> Iterator[HostKernel]:
     """Yield a kernel for each version. In the signature T is the element type and W the type that it is computed in.
 
-    names: of the CUDA kernels that the function stands for, with blanks between.
+    names: of the CUDA kernels that the function replaces, separated by blanks.
     extents: as text, for each array a product of sizes, such as ``rows·cols``.
     """
     needed = _products(extents) if isinstance(extents, str) else extents
@@ -93,11 +93,11 @@ _NEW_FP8 = _NEW.replace("cache:T*", "cache:u8*").replace(" k_new", " k_scales:f3
 _PARTIALS = "partial_result:f32* partial_max:f32* partial_sum:f32*"
 _SPLIT = f"{_PARTIALS} {{}} splits:i64"
 _COMBINE = f"out:T* {_PARTIALS} heads:i64 d:i64 splits:i64"
-# Of keys and of values.
+# Extents of keys and of values.
 _OF_CACHES = "batch·kv_heads·capacity·d batch·kv_heads·capacity·d"
 _OF_NEW = "batch·kv_heads·tokens·d batch·kv_heads·tokens·d"
 _OF_SCALES = "batch·kv_heads·capacity batch·kv_heads·capacity"
-# Of decoding: the query, which is as large as the result, or partial results; then the query and the cache.
+# Extents for decoding: the query, which is as large as the result, or partial results; then the query and the cache.
 _OF_QUERY = "batch·query_heads·d"
 _OF_PARTIALS = "batch·query_heads·splits·d batch·query_heads·splits batch·query_heads·splits"
 _OF_CACHE = f"{_OF_QUERY} {_OF_CACHES}"

@@ -1,4 +1,4 @@
-"""Do on the host what cuda_src/access.cu and transpose.cu do: the same bytes in other orders.
+"""Provide the host twins of cuda_src/access.cu and transpose.cu: the same bytes in other orders.
 
 These move elements and never compute, so halves come as 16-bit integers. Loops and parts as in stream.py.
 """
@@ -49,7 +49,7 @@ def _load_strided(_typing_context: Any, array: Any, _index: Any, _stride: Any) -
 
 @typed_intrinsic
 def _load_gathered(_typing_context: Any, array: Any, indices: Any, index: Any, length: Any) -> Any:
-    """Load a line of array[indices[index]], array[indices[index + 1]] …; 0 for what lies outside 0 … length − 1."""
+    """Load a line of array[indices[index]], array[indices[index + 1]] …; 0 for an index outside 0 … length − 1."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -119,7 +119,7 @@ def gather(parts: int, out: Array, x: Array, index: Array, length: int, n: int) 
 
 @inlined
 def copy_row(out: Array, out0: int, x: Array, x0: int, d: int) -> None:
-    """Copy d elements past the caches, but for those that fill no line."""
+    """Copy d elements past the caches, except those that fill no line."""
     fill(stream, out, out0, d, moved, (x, x0 - out0))
 
 

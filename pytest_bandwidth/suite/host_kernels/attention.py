@@ -1,4 +1,4 @@
-"""Do on the host what cuda_src/attention.cu and kvcache.cu do: attention to a sequence, and to a cache.
+"""Provide the host twins of cuda_src/attention.cu and kvcache.cu: attention to a sequence, and to a cache.
 
 Products, sums and partial results are float32; halves are rounded once, where a result is stored.
 """
@@ -96,7 +96,7 @@ def _add_weighted(result: Array, weights: Array, v: Array, at: int, d: int, coun
 def _attend_block(
     work: Array, q: Array, q0: int, k: Array, v: Array, at: int, scale: Any, d: int, count: int, high: Any, summed: Any
 ) -> tuple[Any, Any]:
-    """Attend to `count` keys from element `at` on, at most KEYS, besides those that work, high and summed are of."""
+    """Attend to `count` more keys from element `at` on, at most KEYS; work, high and summed hold the result so far."""
     result, weights = work[:MOST_COLUMNS], work[MOST_COLUMNS:]
     of_block = _block_weights(weights, q, q0, k, at, scale, d, count)
     shrink = np.float32(1)
@@ -118,7 +118,7 @@ def _attend(
     """Attend to some keys, a block of them at a time; return the largest score and Σ exp(score − largest).
 
     work: WORK elements; the first d become Σ exp(score − largest) · value, not divided. When the largest score grows,
-    what was summed up shrinks.
+    the sums so far shrink.
     """
     work[:d] = ZERO
     high, summed = LOWEST, ZERO
@@ -143,7 +143,7 @@ def attention_flash(parts: int, o: Array, q: Array, k: Array, v: Array, scale: A
 
 @parallel
 def kv_append(parts: int, k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, *sizes: int) -> None:
-    """Copy new keys and values behind those that the cache holds; what falls past the capacity is left out.
+    """Copy new keys and values behind those that the cache holds; those past the capacity are left out.
 
     sizes: position, batch, kv_heads, tokens, d, capacity.
     """

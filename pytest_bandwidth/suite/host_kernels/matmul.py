@@ -1,4 +1,4 @@
-"""Do on the host what cuda_src/gemm.cu, gemv.cu and q4_0.cu do: matrix products, and weights of four bits.
+"""Provide the host twins of cuda_src/gemm.cu, gemv.cu and q4_0.cu: matrix products, and weights of four bits.
 
 All products and sums are float32, of halves too, with one rounding at the end. The blocked product is small and plain,
 not a BLAS: it is here so that the same test runs on every device.
@@ -36,7 +36,7 @@ Array = Any
 ZERO = np.float32(0)
 SPLIT_STEP = 32
 PANEL = 16  # columns of the result that fill a line
-# Where in a page what is written begins while another scratch is read.
+# The offset in a page of a scratch that is written while another one is read.
 NOT_BESIDE = 1024
 ROWS_AT_ONCE = 4
 Q4_ELEMENTS = 32
@@ -68,7 +68,7 @@ def _pack_panel(panel: Array, b: Array, at: int, n: int, k: int, cols: int) -> N
 
 @inlined
 def _put_cols(out: Array, at: int, line: Any, edge: Array, cols: int) -> None:
-    """Store the first `cols` lanes of a line."""
+    """Store the first `cols` lanes of a line in a row of the result."""
     if cols == PANEL:
         store(out, at, line)
         return

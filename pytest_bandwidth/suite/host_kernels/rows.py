@@ -1,7 +1,7 @@
-"""Do on the host what cuda_src/softmax.cu, layernorm.cu, logsumexp.cu, topk.cu, rope.cu and quantize.cu do, by rows.
+"""Provide the host twins of cuda_src/softmax.cu, layernorm.cu, logsumexp.cu, topk.cu, rope.cu and quantize.cu, by rows.
 
-Each thread has whole rows, or tokens. The later passes over a row meet it in a cache; staged versions keep a float32
-copy of it besides, at most STAGED_COLS of it. Halves are computed in float32 and rounded once at the end. Log-sum-exp
+Each thread has whole rows, or tokens. Later passes over a row find it in a cache; staged versions also keep a float32
+copy, at most STAGED_COLS of it. Halves are computed in float32 and rounded once at the end. Log-sum-exp
 is one launch or three.
 """
 
@@ -62,7 +62,7 @@ def row_sum_of_exponentials(x: Array, start: int, cols: int, shift: Any) -> Any:
 def row_online(x: Array, start: int, cols: int) -> tuple[Any, Any]:
     """Return maximum, and Σ exp(x − maximum), in one pass over memory.
 
-    When the maximum grows, the sum so far shrinks. That is looked at once for each block, which fits the first-level
+    When the maximum grows, the sum so far shrinks. It is checked once for each block, which fits the first-level
     cache, so that an element costs one exponential as in two passes.
     """
     high, summed_up = LOWEST, ZERO
@@ -238,7 +238,7 @@ def rms_norm_residual(
 
 @parallel
 def logsumexp_fused(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
-    """Write out[row] = max + ln Σ exp(x − max), and nothing of the matrix's size."""
+    """Write out[row] = max + ln Σ exp(x − max), without an array of the matrix's size."""
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             high, summed_up = row_online(x, row * cols, cols)
@@ -281,7 +281,7 @@ def topk(parts: int, values: Array, columns: Array, x: Array, rows: int, cols: i
                 columns[i] = -1
             for c in range(cols):
                 value, at = get(x, row * cols + c), start + k
-                # Behind a place that is free comes nothing.
+                # All places behind a free one are free.
                 while at > start and (value > get(values, at - 1) or (value == value and columns[at - 1] < 0)):
                     at -= 1
                 if at == start + k:

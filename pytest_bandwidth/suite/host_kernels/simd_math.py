@@ -116,8 +116,8 @@ _times_power_of_two, _negated_if_odd = _with_bits(23, "add"), _with_bits(31, "xo
 def exponential(x: Any) -> Any:
     """Return eˣ within 2 units in the last place; below −87 it is 0, above 88 infinite.
 
-    eˣ = 2ⁿ·eʳ with n the nearest whole number to x ÷ ln 2. ln 2 is subtracted in two parts, of which the first has few
-    enough bits for n·part to be exact (Cody and Waite). The polynomial is a weighted least-squares fit with equal
+    eˣ = 2ⁿ·eʳ with n the nearest whole number to x ÷ ln 2. ln 2 is subtracted in two parts; the first has so few
+    bits that n·part is exact (Cody and Waite). The polynomial is a weighted least-squares fit with equal
     ripples, made for this module; its relative error is 3e-9.
     """
     inside = where_above(x, like(x, 88.0), like(x, 88.0), x)
@@ -141,8 +141,8 @@ def cosine(x: Any) -> Any:
 
     Like the hardware function of a GPU, it is not meant for large arguments.
 
-    cos x = ±cos r with r what x lacks to the nearest multiple of π, subtracted in three parts; the polynomial in r² was
-    fitted for this module as the one of `exponential`, its error is 3e-10.
+    cos x = ±cos r, with r the distance of x to the nearest multiple of π, subtracted in three parts. The polynomial in
+    r² was fitted for this module as the one of `exponential`; its error is 3e-10.
     """
     n = _nearest(x * like(x, 0.3183098861837907))
     r = x - n * like(x, 3.140625)

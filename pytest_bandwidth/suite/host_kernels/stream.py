@@ -1,8 +1,8 @@
-"""Do on the host what cuda_src/stream.cu, reductions.cu, pointwise.cu and intensity.cu do, on n elements in a row.
+"""Provide the host twins of cuda_src/stream.cu, reductions.cu, pointwise.cu and intensity.cu, on n elements in a row.
 
-Every array moves once, none is read to be overwritten. What probes do as well is in `devices.cpu.simd`, which says
-how the work is shared out. Halves are computed in float32 and rounded once at the end, in the intensity sweep too,
-where the CUDA kernel computes in half precision: a processor of today has no faster half arithmetic to show.
+Every array moves once; outputs are not read first. The code that probes use as well is in `devices.cpu.simd`, which
+describes the division of the work. Halves are computed in float32 and rounded once at the end, also in the intensity
+sweep, where the CUDA kernel computes in half precision: a processor of today has no faster half arithmetic to show.
 """
 
 from __future__ import annotations
@@ -188,9 +188,9 @@ def _rectified(x: Any) -> Any:
 
 @inlined
 def _dropped_out(x: Any, probability: Any, number: Any) -> Any:
-    """Return x ÷ (1 − probability), or 0 with that probability, as the number in [0, 1) will have it."""
+    """Return x ÷ (1 − probability), or 0 with that probability, by the number in [0, 1)."""
     kept = x / like(x, 1.0 - probability)
-    # Kept where the number is at least the probability; it is never NaN, so "not above" says so.
+    # x is kept where the number is at least the probability. The number is never NaN, so "not above" is the same.
     return where_above(like(x, probability), number, like(x, 0.0), kept)
 
 

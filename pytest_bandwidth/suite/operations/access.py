@@ -37,7 +37,7 @@ from pytest_bandwidth.suite.operations.model import (
 STRIDES = (2, 8, 32)
 LENGTHS = (0, 1, 33, 1000)
 EMBEDDED = (64, 128, 256)
-# What a thread of the wide embedding has under way; see cuda_src/access.cu.
+# The rows that a thread of the wide embedding loads at a time; see cuda_src/access.cu.
 ROWS_AHEAD, WARP = 4, 32
 
 
@@ -176,7 +176,7 @@ def _layout(name: str, version: str) -> Operation:
 def _within() -> Operation:
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
         source, out = centred(arrays, n, dtype), arrays.empty(n, dtype)
-        xp = arrays.xp  # by itself: it tells what the copy does
+        xp = arrays.xp  # a variable for the closure, whose hash identifies the copy
         calls = (lambda: xp.copyto(out, source),)
         return case_of(calls, traffic.copy(n, dtype), {"out": out}, (source,), lambda host: host)
 
@@ -186,7 +186,7 @@ def _within() -> Operation:
 
 
 def _with_host(name: str, *, pinned: bool) -> Operation:
-    """Copy from the host, or to it, and count what the device's memory sees of that.
+    """Copy from the host, or to it, and count the traffic of the device's memory only.
 
     pinned: locked in place, so that the device can copy it by itself.
     """

@@ -177,7 +177,7 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
             inputs = (q, *_codes_and_scales(arrays, cache))
         else:
             inputs = (q, centred(arrays, cache, dtype, SPREAD), centred(arrays, cache, dtype))
-        # Each of a block's four warps loads the query. What the merging of splits asks for is not modelled.
+        # Each of a block's four warps loads the query. The loads of the splits' merging are not modelled.
         loads = 4 if name == "kv_decode" and version == "plain" else None
         read = (batch, tokens, query_heads, kv_heads, d, dtype)
         moved = traffic.kv_cache_read(*read, query_loads=loads, in_8_bits=in_8_bits)
@@ -229,7 +229,7 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
     )
     if version == "grouped":  # more heads share one than a block serves; more tokens than a step has
         small += sizes_of("batch query_heads kv_heads d tokens splits", (1, 10, 2, 128, 150, 2), (2, 4, 1, 40, 130, 1))
-        if paged:  # more tokens than a warp has pages of, of which the last is not full
+        if paged:  # more pages than a warp has lanes; the last page is not full
             small += sizes_of("batch query_heads kv_heads d tokens splits", (2, 3, 1, 16, 1100, 2))
     if not in_splits:
         small = tuple({name: size for name, size in sizes.items() if name != "splits"} for sizes in small)

@@ -86,7 +86,7 @@ def _gemm(version: str) -> Operation:
 def split_depth(m: int, n: int, k: int, processor_count: int) -> int:
     """Return how many columns of A a block of the split product walks: few enough for a block on each multiprocessor.
 
-    But no less than two steps, which are what its pipeline has under way.
+    At least two steps, since its pipeline loads two at a time.
     """
     rows, columns = GEMM_TILE["split-k"]
     count = max(tiles(m, rows) * tiles(n, columns), 1)
@@ -118,7 +118,7 @@ def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
     """Return the array library's product: cuBLAS (float16 on tensor cores) or the host's BLAS, which has no float16."""
 
     def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
-        xp = arrays.xp  # by itself: it tells what the product does
+        xp = arrays.xp  # a variable for the closure, whose hash identifies the product
         try:
             xp.matmul(xp.ones((1, 1), "float32"), xp.ones((1, 1), "float32"))
         except ImportError as error:  # of cuBLAS, whose half gigabyte no extra brings
@@ -172,7 +172,7 @@ def _gemv(version: str) -> Operation:
         return one_launch("gemv.cu", name, line(n * WARP), results, inputs, (n, k), moved, reference, tolerance)
 
     shapes = sizes_of("n k", *((sizes["n"], sizes["k"]) for sizes in GEMV_SHAPES))
-    # Rows of whole 16 bytes and others; past what a lane has under way.
+    # Rows of whole 16 bytes and others; longer than a lane's loads at a time.
     small = sizes_of("n k", (0, 3), (3, 0), (1, 1), (9, 33), (3, 8), (2, 264), (11, 1032), (5, 2056))
     return Operation("gemv", version, FLOATS, make, lambda *_: shapes, small)
 
@@ -257,11 +257,11 @@ def _q4_0_planar(shape: str) -> Operation:
             return references.linear(rows, references.q4_0_dequantize(packed, n * k).reshape(n, k))
 
         if on_tensor_cores:
-            # Weights are rounded to halves, and so is X (both below 0.5) where it is none.
+            # Weights are rounded to halves, and so is X unless it has halves already (both below 0.5).
             rounded = (2 if dtype == "float32" else 1) * k * ROUNDING["float16"] * 0.25
             tolerance = rounding(dtype, absolute=k * ROUNDING["float32"] + rounded)
         else:
-            # Summed up is 16 + nibble, up to 31 for 8: four times the sums, and so four times what rounding loses.
+            # Summed up is 16 + nibble, up to 31 for 8: four times the sums, and so four times the rounding error.
             tolerance = rounding(dtype, absolute=4 * k * ROUNDING["float32"])
         count = tiles(n, columns) * (tiles(m, rows) if on_tensor_cores else 1)
         name, geometry = f"q4_0_{shape}_planar_{SUFFIX[dtype]}", line(count * 256)

@@ -1,4 +1,4 @@
-"""Describe an operation of the suite as data: what to launch, what it moves, and what it should give."""
+"""Describe an operation of the suite as data: its launches, its traffic, and its expected results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Arrays(Protocol):
 class KernelStep:
     """Describe one launch of a kernel of cuda_src/. `args` in the kernel's order, scalars already of its types.
 
-    reads, writes: the arrays of which the launch reads and writes every byte once, for a model of this launch alone.
+    reads, writes: the arrays that the launch reads and writes, every byte once, for a model of this launch alone.
     """
 
     file: str
@@ -106,7 +106,7 @@ class Operation:
         return f"{self.name}-{self.version}"
 
     def prepare(self, arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
-        """Make arrays of these sizes, and what runs on them. Raises UsageError for sizes that it does not take."""
+        """Make arrays of these sizes, and the case that runs on them. Raises UsageError for sizes that do not fit."""
         return self.make(arrays, dtype, **sizes)
 
     def precision(self, dtype: str) -> str:
@@ -126,7 +126,7 @@ def versions(make: Callable[..., Operation], best: str, *others: str, **how: Any
 
 # Half the distance between neighbouring values, relative to them (IEEE 754).
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
-# What the kernels compute each type in.
+# The type in which the kernels compute each type.
 ARITHMETIC = {"bfloat16": "float32", "float16": "float32", "float32": "float32", "float64": "float64"}
 FLOATS, ALL = ("float32", "float16"), ("float32", "float16", "float64")
 # `Operation.computes` of products that use them where the GPU has them.
@@ -153,7 +153,7 @@ def on_host(array: Any) -> NDArray[Any]:
     """Copy an array of the device into a NumPy array."""
     if not hasattr(array, "get"):
         return np.array(array)
-    with beside(array):
+    with on_device_of(array):
         return np.array(array.get())
 
 
@@ -232,7 +232,7 @@ def case_of(
     reference: Callable[..., Any],
     tolerance: Tolerance = EXACT,
 ) -> Case:
-    """Return a case. reference: gives from the inputs what the result should be, of several results a tuple."""
+    """Return a case. reference: returns the expected result for the inputs; a tuple for several results."""
 
     def expected() -> dict[str, NDArray[Any]]:
         found = reference(*map(on_host, inputs))
@@ -266,15 +266,15 @@ def one_launch(
     return case_of((step,), moved, results, inputs, reference, tolerance)
 
 
-# What poisons integers, which no kernel stores: int8 codes keep to both signs, 255 is a NaN of FP8, columns are −1 at
+# The poison of integers, which no kernel stores: int8 codes keep to both signs, 255 is a NaN of FP8, columns are −1 at
 # the least.
 _POISON = {"int8": -128, "uint8": 255, "int32": -(2**31)}
 
 
 def poison(case: Case) -> None:
-    """Fill the results with NaN or what stands for it, so that whatever a run leaves out shows."""
+    """Fill the results with NaN or its substitute, so that elements are found which a run does not write."""
     for array in case.results.values():
-        with beside(array):
+        with on_device_of(array):
             array.fill(_POISON.get(str(array.dtype), np.nan))
 
 
@@ -284,8 +284,8 @@ def poisoned(xp: Any, array: Any) -> Any:
     return xp.isnan(array) if value is None else array == value
 
 
-def beside(array: Any) -> AbstractContextManager[object]:
-    """Make the GPU of an array the current one, inside a with block; CuPy's own work would run on another otherwise."""
+def on_device_of(array: Any) -> AbstractContextManager[object]:
+    """Make an array's GPU the current one inside a with block; otherwise CuPy's own work may run on another GPU."""
     device = getattr(array, "device", None)  # of NumPy's arrays "cpu", or nothing
     return device if isinstance(device, AbstractContextManager) else nullcontext()
 

@@ -1,8 +1,8 @@
-"""Compute what operations should give, in NumPy and float64: slow, plain, and apart from the kernels.
+"""Compute the expected results of operations in NumPy and float64: slow, plain, and independent of the kernels.
 
-Beside their declarations are those that NumPy has in a word.
+A reference that is one call of NumPy is written in the operation's declaration.
 
-Arguments are NumPy arrays of any float dtype and are widened first; results are float64 unless said otherwise.
+Arguments are NumPy arrays of any float dtype and are widened first; results are float64 unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def swiglu(gate: Array, up: Array) -> Float64:
 
 
 def rope(x: Array, cosines: Array, sines: Array) -> Float64:
-    """Turn the pairs (x[j], x[j + d/2]) of x (tokens, heads, d) by angles of which the parts are (tokens, d/2)."""
+    """Rotate the pairs (x[j], x[j + d/2]) of x (tokens, heads, d) by angles; cosines and sines are (tokens, d/2)."""
     low, high = np.split(wide(x), 2, axis=-1)
     cosine, sine = wide(cosines)[:, None], wide(sines)[:, None]
     return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=-1)
@@ -121,10 +121,10 @@ def logsumexp(a: Array) -> Float64:
 def topk(a: Array, k: int) -> tuple[Array, NDArray[np.int32]]:
     """Return the k largest of each row, and their columns; of equal ones the first comes first.
 
-    NaN is never taken. Where nothing is left, −∞ of column −1.
+    NaN is never taken. Missing elements are −∞ of column −1.
     """
     x, cols = np.where(np.isnan(a), -np.inf, a), a.shape[1]
-    # Stable: equal keys keep their order. Behind all others, NaN is no longer told from −∞.
+    # Stable: equal keys keep their order. NaN sorts last, after −∞, and then has the value −∞.
     order = np.lexsort((np.isnan(a), -x), axis=-1)[:, :k].astype(np.int32)
     values = np.take_along_axis(x, order, -1)
     order[np.isnan(np.take_along_axis(a, order, -1))] = -1
@@ -137,7 +137,7 @@ E4M3 = np.array([(code % 8 + 8 * (code > 7)) / 8 * 2.0 ** (max(code // 8, 1) - 7
 
 
 def e4m3_codes(a: Array) -> NDArray[np.uint8]:
-    """Round to the nearest of E4M3, ties to the even code; what is too large becomes the last one, NaN 0x7f."""
+    """Round to the nearest of E4M3, ties to the even code; larger numbers become the last one, NaN 0x7f."""
     # Between neighbours lies the middle: on it, the places to its left and right differ.
     sizes, middles = np.abs(a), (E4M3[1:] + E4M3[:-1]) / 2
     left, right = (np.searchsorted(middles, sizes, side) for side in ("left", "right"))

@@ -44,9 +44,9 @@ SMALL = sizes_of("rows cols", (0, 7), (3, 0), (1, 1), (3, 33), (2, 257), (5, 100
 STAGED_SMALL = (*SMALL, {"rows": 2, "cols": 8195})
 STAGED_COLS = 8192
 LOADS_OF_EACH_ELEMENT = {"naive": 3, "online": 2, "staged": 1, "registers": 1}
-# Besides: rows of whole packs that none holds, that a warp holds, that a block holds, which takes several in turn.
+# Also rows of whole packs: too long for any block, held by a warp, and held by a block with several packs a thread.
 REGISTERS_SMALL = (*SMALL, *sizes_of("rows cols", (1, 33000), (2, 16408), (11, 16), (3, 1024), (3, 4096)))
-# What a thread of these kernels holds of its row, of all matrices that it reads; see cuda_src/softmax.cu.
+# The bytes that a thread of these kernels holds of its row, in all matrices that it reads; see cuda_src/softmax.cu.
 HELD_BYTES, WARP, LARGEST_BLOCK = 64, 32, 1024
 SMALL_OF = {"staged": STAGED_SMALL, "registers": REGISTERS_SMALL}
 IN_8_BITS = shapes_by("rows", lambda dtype: (bytes_per_element(dtype) + 1) * COLS, cols=COLS)
@@ -84,7 +84,7 @@ def _normalised(name: str, version: str) -> Operation:
             tolerance = rounding(dtype, absolute=1e-5)
         moved = model(rows, cols, dtype, row_reads=row_reads)
         if version == "staged":
-            # What the staged kernels ask for once more: the columns that do not fit the stage.
+            # The staged kernels load again the columns that do not fit the stage.
             again = (1 if is_softmax else 2) * rows * max(cols - STAGED_COLS, 0) * bytes_per_element(dtype)
             moved = replace(moved, requested_read=(moved.requested_read or 0) + again)
         file, kernel = f"{name.replace('_', '')}.cu", f"{name}_{version}_{SUFFIX[dtype]}"
@@ -105,7 +105,7 @@ def _rms_norm_residual(version: str) -> Operation:
         moved = traffic.rms_norm_residual(rows, cols, dtype, row_reads=1 if held else 2)
 
         reference = partial(references.rms_norm_residual, epsilon=EPSILON)
-        # What is normalised is the sum as it is stored: rounded.
+        # The kernel normalises the sum as it is stored: rounded.
         tolerance = rounding(dtype, absolute=1e-5, roundings=2)
         name, given = f"rms_norm_residual_{version}_{SUFFIX[dtype]}", (results, inputs, (np.float32(EPSILON), *shape))
         return one_launch("layernorm.cu", name, geometry, *given, moved, reference, tolerance)
@@ -114,7 +114,7 @@ def _rms_norm_residual(version: str) -> Operation:
     return Operation("rms_norm_residual", version, FLOATS, make, shapes, SMALL_OF.get(version, SMALL))
 
 
-# By kind of 8 bits, what its codes lie in.
+# The dtype of codes by kind of 8 bits.
 CODES = {"int8": "int8", "fp8": "uint8"}
 
 
@@ -154,7 +154,7 @@ def _dequantize(kind: str, version: str) -> Operation:
         shape = (rows, cols)
         codes, scales = arrays.random(shape, CODES[kind]), arrays.random(rows, "float32")
         if kind == "fp8":
-            codes[codes % 128 == 127] = 0  # NaN would show nothing of what is not written
+            codes[codes % 128 == 127] = 0  # NaN would hide elements that are not written
         scales /= scales.dtype.type(448)
         geometry = blocks(rows, THREADS) if version == "plain" else _registers(rows, cols, dtype)[0]
         moved, results = traffic.dequantize_rows(rows, cols, dtype), {"out": arrays.empty(shape, dtype)}
@@ -165,7 +165,7 @@ def _dequantize(kind: str, version: str) -> Operation:
 
 
 HEADS, HEAD = 32, 128
-# As many as sampling keeps, of as many tokens as a vocabulary has.
+# The number of tokens that sampling keeps, and the size of a vocabulary.
 LARGEST, VOCABULARY = 8, 32000
 
 
@@ -232,7 +232,7 @@ def _logsumexp(version: str) -> Operation:
         moved = traffic.logsumexp(rows, cols, dtype, fused=fused)
         return case_of(steps, moved, {"out": out}, (source,), references.logsumexp, tolerance)
 
-    # As many rows fused or not: then what they take can be compared, and no cache keeps the unfused one's exponentials.
+    # As many rows fused or not, so that their times compare, and no cache holds the unfused version's exponentials.
     shapes = shapes_by("rows", lambda dtype: traffic.logsumexp(1, COLS, dtype, fused=True).bytes_moved, cols=COLS)
     return Operation("logsumexp", version, FLOATS, make, shapes, SMALL_OF.get(version, SMALL))
 

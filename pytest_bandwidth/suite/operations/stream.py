@@ -42,12 +42,12 @@ SCALAR = 3.0
 SMALL = sizes_of("n", 0, 1, 3, 8, 255, 1000, 4099)
 
 
-# What a thread of a wide kernel loads, of all its inputs together, before it uses the first; see cuda_src/stream.cu.
+# The bytes that a thread of a wide kernel loads from all inputs before it uses the first; see cuda_src/stream.cu.
 WIDE_BYTES_AHEAD = 64
 
 
 def _kernel_and_threads(kernel: str, version: str, dtype: str, n: int, inputs: int = 1) -> tuple[str, int]:
-    """Return the kernel's full name, and a thread per element; of the wide ones per so many as it loads ahead."""
+    """Return the kernel's full name and its threads: one per element, or per WIDE_BYTES_AHEAD for a wide kernel."""
     if version == "wide":
         return f"{kernel}_{WIDE_SUFFIX[dtype]}", tiles(n * bytes_per_element(dtype) * inputs, WIDE_BYTES_AHEAD)
     return f"{kernel}_{SUFFIX[dtype]}", n
@@ -124,7 +124,7 @@ def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version:
         )
         size = bytes_per_element(arithmetic)
         moved = model(n, dtype, partials=count, partial_dtype=arithmetic) + Traffic(count * size, size)
-        # The terms have both signs: their running sums grow with √n, and so does what rounding them loses.
+        # The terms have both signs: their running sums grow with √n, and so does the rounding error.
         tolerance = Tolerance(absolute=ROUNDING[arithmetic] * 16 * max(math.sqrt(n), 1.0))
         return case_of(steps, moved, {"total": total}, read, _sum_of_products, tolerance)
 
@@ -159,8 +159,8 @@ def _chain(
         moved = traffic.pointwise_chain(n, len(stages), dtype, fused=fused)
         return case_of(steps, moved, {"out": before}, (source,), reference, tolerance)
 
-    # The same n fused or not: then what they take can be compared, and each of the unfused chain's intermediate results
-    # is half of what the fused one moves, which no cache keeps.
+    # The same n fused or not, so that their times compare. Each intermediate result of the unfused chain is half of the
+    # fused chain's bytes, too large for any cache.
     shapes = vector_shapes(lambda dtype: traffic.pointwise_chain(1, len(stages), dtype, fused=True).bytes_moved)
     return Operation(name, version, FLOATS, make, shapes, SMALL)
 
@@ -212,7 +212,7 @@ def _sweep(kernel: str, version: str) -> Operation:
         def reference(host: Any) -> Any:
             return references.fma_chain(host, FACTOR if fma else 1.0, ADDEND, repeats)
 
-        # The reference rounds as the kernel does, but twice (to double first), which now and then goes another way.
+        # The reference rounds as the kernel does, but twice (to double first), which sometimes differs.
         tolerance = Tolerance(4 * ROUNDING[dtype], 4 * ROUNDING[dtype])
         moved = traffic.intensity_sweep(n, repeats, dtype, fma=fma)
         given = (results, (source,), (*coefficients, np.int32(repeats), n))
@@ -239,7 +239,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ("triad", 2, traffic.triad, lambda b, c, factor: b + factor * c, (SCALAR,)),
         )
         for operation in versions(partial(_map, kernel, inputs, model, reference, scalars), "wide", "plain")
-        # To a copy bfloat16 are as good as halves.
+        # A copy moves bfloat16 as it moves halves.
         if (kernel, operation.dtypes) != ("copy", ("bfloat16",))
     ),
     *versions(partial(_reduction, "sum", 1, traffic.reduce_sum), "wide", "plain"),

@@ -1,4 +1,4 @@
-"""List the built-in operations with what they move and compute: ``python -m pytest_bandwidth.suite.operations.table``.
+"""List the built-in operations with their bytes and FLOP: ``python -m pytest_bandwidth.suite.operations.table``.
 
 Prints Markdown. Sizes of a test are chosen by the same formulas, and tests compare the traffic models with them.
 """
@@ -27,7 +27,7 @@ class Formula:
     """Hold the bytes moved and the FLOP of one run, each a sum of products: ``2·n·s + n·i``.
 
     Factors are integers, 18/32 (a block of q4_0: bytes of so many elements), sizes of the operation, s (bytes of an
-    element) and i (those of an index), any of them squared. besides: what the model counts beyond it, being small.
+    element) and i (those of an index), any of them squared. besides: further, small terms of the model.
     """
 
     bytes_moved: str
@@ -35,7 +35,7 @@ class Formula:
     besides: str = ""
 
     def at(self, sizes: Sizes, dtype: Any, *, index_bytes: int = 0) -> tuple[float, float]:
-        """Compute bytes moved and FLOP at these sizes, without what is `besides`, and without any array of them."""
+        """Compute bytes moved and FLOP at these sizes, without `besides`, and without making any array."""
         names = {**sizes, "s": bytes_per_element(dtype), "i": index_bytes}
         return _sum_of_products(self.bytes_moved, names), _sum_of_products(self.flop, names)
 
