@@ -55,7 +55,7 @@ def even_mantissas(x, y):
 @cheat("middle", ROOT_INTO, WRONG, ways=[WITH])
 def zero_for_one_element_that_is_rare(x, y):
     y[:] = work(x)
-    y[x > 1.9999] = 0
+    y[x > 1.999] = 0
 
 
 @cheat("middle", ROOT_INTO, WRONG, "stale-result", ways=[WITH])
