@@ -1,4 +1,4 @@
-"""Judge beside a neighbour on the emulated card, by real runs of pytest: unchanged kernels and slower ones.
+"""Count verdicts on the emulated card while another process uses it: of unchanged kernels and of slower ones.
 
     python benchmarks/card_judging.py --neighbour 2000/10000 --neighbour 500/20000   # µs of another, in how many
     python benchmarks/card_judging.py --neighbour 2000/10000 --judged 5 --slower 10%

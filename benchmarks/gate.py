@@ -48,7 +48,7 @@ FINE, SLOWER = ("OK", "IMPROVED"), "REGRESSED"
 
 
 def of(rows: Sequence[Row], judge: str, name: str, kernels: Sequence[str], drop: float) -> list[Row]:
-    """Return the rows of a judge, of what was changed."""
+    """Return the rows of some kernels by one judge, for one kind of change (`name`) and one drop."""
     asked = judge, name, drop
     return [row for row in rows if (row.judge, row.circumstance, row.drop) == asked and row.kernel in kernels]
 

@@ -106,7 +106,10 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Referen
 
 
 def metric_of_update(old: Entry, fresh: Entry, asked: Metric | None = None) -> Metric:
-    """Return the figure to compare fresh runs, one at least, with the old ones: the one that judges the test."""
+    """Return the figure that judges the test. An update compares new runs with the old ones by it.
+
+    fresh: an entry with at least one run.
+    """
     judged = replace(old, judged_on=old.judged_on or fresh.judged_on)
     return choose_metric(asked, judged, median_metrics(fresh.runs), None)
 

@@ -159,7 +159,7 @@ def failed_finding(nodeid: str) -> dict[str, str]:
 
 
 def hidden_finding(nodeid: str, failure: str) -> dict[str, str]:
-    """Return the document's finding on a failed test that was not reported as failed. failure: what it failed by."""
+    """Return the document's finding on a failed test that was not reported as failed. failure: its error message."""
     first = failure.strip().partition("\n")[0][:KEPT_AT_MOST]
     return {
         "code": HIDDEN,

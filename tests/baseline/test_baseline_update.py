@@ -1,4 +1,4 @@
-"""Updates change what they mean to change, and not a byte more, also of what a person laid out."""
+"""An update changes its own entries, and keeps every other byte of a file, also of one that a person formatted."""
 
 import json
 import os

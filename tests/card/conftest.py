@@ -26,7 +26,7 @@ def new_card(counting: dict[str, str]) -> Callable[[Path], Card]:
         check_version()
         built_libraries()
     except (ImportError, NoCompiler) as reason:
-        pytest.skip(f"the emulated card cannot be had here: {reason}")
+        pytest.skip(f"the emulated card cannot run here: {reason}")
 
     def make(folder: Path) -> Card:
         (folder / "card").mkdir()

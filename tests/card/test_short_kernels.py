@@ -1,4 +1,4 @@
-"""Kernels of a few microseconds: what stands in their samples beside their work, and what is judged without it.
+"""Kernels of a few microseconds: their samples include a fixed floor, which the judgement subtracts.
 
 By events, and by CUPTI's records, which a stand-in for cupti-python makes of the card's own: no launch is in them.
 """

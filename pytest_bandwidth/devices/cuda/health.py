@@ -133,7 +133,7 @@ RECOVERY_SECONDS = 0.05
 # The common clock ticks in steps; an interval of so many steps is measured to 5 %.
 STEPS_PER_INTERVAL = 20
 LEAST_INTERVAL_NS = 10_000
-# NVML's clock is the one that the driver requested. If the counted clock is this much lower, the hardware skips cycles.
+# NVML reports the clock that the driver requested. Below this share of it, the counted cycles show skipped cycles.
 CLOCKS_AGREE = 0.90
 # GeForce cards compute in a state (P2) whose memory clock is a few per cent below the maximum: that is no finding.
 MEMORY_CLOCK_SHARE = 0.90

@@ -442,7 +442,7 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
         culprit = next((one for one in (error, error.__cause__) if one is not None and _is_of_capture(one)), None)
         if culprit is None:
             raise
-        # With several callables the error has the name of the one that raised.
+        # With several callables, the error names the callable that raised it.
         which = getattr(error, "what", what)
         raise UsageError(
             f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure it without"
@@ -454,7 +454,7 @@ def _is_of_capture(error: BaseException) -> bool:
     status = status_of(error)
     if status is not None:
         return status in CAPTURING
-    # CuPy itself raises these two types; only the text distinguishes its refusals from other errors.
+    # CuPy raises these two types for a refused capture, but for other errors, too: only the text distinguishes them.
     is_cupys = isinstance(error, (RuntimeError, NotImplementedError))
     return is_cupys and any(words in str(error) for words in ("is capturing", "stream capture"))
 

@@ -114,23 +114,23 @@ def too_few_undisturbed(kept: int, disturbed: int) -> bool:
 
 
 NOTE, DETAIL, WRONG = "note", "detail", "wrong"
-# A finding of this code: an array's element type is not the one that the kernel reads.
+# Code of a finding: the kernel reads another element type than the array has.
 MISREAD_ARRAY = "argument-type"
-# A finding of this code: an array lies transposed in memory.
+# Code of a finding: an array lies transposed in memory.
 FORTRAN_ORDER = "fortran-order"
-# A finding of this code: why a kernel's code could not be identified.
+# Code of a finding: why a kernel's code could not be identified.
 CODE_UNKNOWN = "code-unknown"
-# A finding of this code: why the change of a kernel's code cannot be shown.
+# Code of a finding: why the change of a kernel's code cannot be shown.
 CODE_DIFF = "code-diff"
-# A finding of this code: a baseline's entry expects a failure, and the test passes.
+# Code of a finding: a baseline's entry expects a failure, and the test passes.
 XPASS = "xpass"
-# A finding of this code: a launch was to be measured from a graph, which the device does not support.
+# Code of a finding: a launch was to be measured from a graph, which the device does not support.
 NO_GRAPHS = "no-graphs"
-# A finding of this code: why a kernel was not executed. Its resources were measured.
+# Code of a finding: why a kernel was not executed. Its resources were measured.
 NOT_EXECUTED = "not-executed"
 # Findings whose codes begin so: the work was not done, or its result is wrong.
 OF_WORK = "work:"
-# A finding of this code: a declared array that no kernel touched.
+# Code of a finding: a declared array that no kernel touched.
 UNTOUCHED = "untouched-array"
 # The method of a workload whose code was only identified: nothing was timed or counted.
 UNMEASURED = "unmeasured"

@@ -192,8 +192,7 @@ def swap_halves(parts: Any) -> bool:
 def changed_region(view: View, generator: np.random.Generator, kind: str, extreme: int | None = None) -> Region | None:
     """Overwrite a region of an array with values from elsewhere in it; None where all values are the same.
 
-    All values come from the array itself, so that indexes computed from them stay in bounds. Ascending arrays stay
-    ascending.
+    All values come from the array itself: indexes computed from them stay in bounds. Ascending arrays stay ascending.
     kind: "any" changes a random region, "one" a single element, "all" every one; "largest" and "smallest" change that
     element, since some results depend only on it. extreme: the place of that element.
     """

@@ -200,7 +200,7 @@ class Tinygrad(Framework):
 
     def is_on_host(self, array: Any) -> bool:
         devices = array.device if isinstance(array.device, tuple) else (array.device,)
-        # Backends that compute in the host's memory, and the one that only counts.
+        # The NULL backend (COUNTS_ALONE) has no memory of its own.
         return all(str(device).partition(":")[0] in ON_HOST | {COUNTS_ALONE} for device in devices)
 
     def is_made(self, array: Any) -> bool:

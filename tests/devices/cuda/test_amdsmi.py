@@ -31,7 +31,7 @@ RESIDENCIES = ("prochot", "socket_thm", "vr_thm", "hbm_thm", "ppt")
 
 @pytest.fixture(scope="module", autouse=True)
 def amdsmi(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Import the real amdsmi over a library that is none: all of its functions say that they are not supported."""
+    """Import the real amdsmi with a stub library, whose functions all return "not supported"."""
     folder = tmp_path_factory.mktemp("rocm")
     spec = importlib.util.find_spec("amdsmi")
     compiler = shutil.which("gcc")

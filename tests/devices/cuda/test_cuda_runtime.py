@@ -125,7 +125,7 @@ MIB = 1 << 20
 
 
 class Memory:
-    """An allocator with so many bytes, and a note of what it was asked for."""
+    """An allocator with `free` bytes, which records each allocation's size."""
 
     def __init__(self, free: int) -> None:
         self.free = free
