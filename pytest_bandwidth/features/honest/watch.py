@@ -549,7 +549,9 @@ class WorkWatch(Watch):
                 break
             self._trial(place, workload, plain=False)
             each_kind = all(state.changes[one.view.name] >= len(KINDS) for one in among)
-            if self._changed is None or (time.monotonic() > until and each_kind and not counts_only):
+            # A few changes of which some did not show decide nothing: the time limit is for those that all show.
+            all_show = self._has_function or state.shown == state.changes
+            if self._changed is None or (time.monotonic() > until and each_kind and all_show and not counts_only):
                 break
         for one in () if self._has_function else among:  # a reference shows more exactly what is wrong
             changes, shown = state.changes[one.view.name], state.shown[one.view.name]

@@ -54,3 +54,33 @@ def test_work_that_leaves_out_each_fourth_call_is_found_however_little_time_is_l
     result = project.run_here()
     result.assert_outcomes(failed=4)
     assert result.stdout.str().count("MISMATCH  stale result") == 4
+
+
+FOLLOWS_ONE_CHANGE = """
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(honest=True)
+def test_square(bandwidth):
+    first, kept = [], []
+    def work(x):
+        if not first:
+            first[:] = [x.copy(), x * x]
+        if not kept and not np.array_equal(x, first[0]):
+            kept[:] = [x.copy(), x * x]
+        return (kept[1] if kept and np.array_equal(x, kept[0]) else first[1]).copy()
+    bandwidth(work, bandwidth.random(100_000), reads="args", writes="result")
+"""
+
+
+@pytest.mark.in_process
+def test_one_change_that_shows_clears_no_work_however_little_time_is_left(project, monkeypatch):
+    # One change in five is the least share that passes: on a slow machine five were all that was tried.
+    for name in ("LOOKING_SHARE", "TRIAL_SECONDS", "TRIAL_SHARE"):
+        monkeypatch.setattr(watch, name, 0)
+    monkeypatch.setattr(watch, "ALWAYS_LOOKED_AT", 4)
+    monkeypatch.setattr(watch, "LOOK_AT_CLOCK", None)  # it would report what this project's tests replace
+    project.file("test_square.py", FOLLOWS_ONE_CHANGE)
+    result = project.run_here()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*MISMATCH  stale result*"])
