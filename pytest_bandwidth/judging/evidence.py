@@ -69,9 +69,9 @@ class Evidence:
 
     figures: of this process; None where nothing was timed. tolerance: the smallest loss to catch.
     stored: the baseline's figure; None where it has no figure for this device. revision: the one to compare with
-    instead of a baseline. is_same_code: whether code, launch and inputs are the entry's. compared: with old code.
-    old_code_tried: whether old code can give no further evidence; why_not: why it gave none. fresh: the figures of new
-    processes of the same code; fresh_ended: why there can be no more of them.
+    instead of a baseline's figures. is_same_code: whether code, launch and inputs are the entry's. compared: with old
+    code. old_code_tried: whether old code can give no further evidence; why_not: why it gave none. fresh: the figures
+    of new processes of the same code; fresh_ended: why there can be no more of them.
     """
 
     measurement: Measurement

@@ -62,7 +62,7 @@ _DETAILS = {
     Rule.NO_ENTRY: "no entry",
     Rule.EMPTY_ENTRY: "empty entry",
     Rule.CODE_ALONE: "other device's baseline",
-    Rule.NOT_THERE: "not in that revision",
+    Rule.NOT_THERE: "no old measurement",
     Rule.NOT_WRITTEN: "not saved",
     Rule.NOTHING_VALID: "disturbed",
     Rule.LEFT_OUT: "left out",
@@ -340,7 +340,7 @@ def sentence_of(decision: Decision) -> str:
         case Rule.CODE_ALONE:
             return f"the baseline is of {facts.get('code_of')}, and its code is not this test's"
         case Rule.NOT_THERE:
-            return f"{facts.get('revision')} does not measure this"
+            return f"there is no measurement of {facts.get('revision')} to compare with"
         case Rule.NOTHING_VALID:
             return f"{facts.get('text')} measured nothing valid"
     return str(facts.get("text", rule))

@@ -238,7 +238,12 @@ class Judge:
         if not self._is_anchored:
             return evidence
         # The anchor's commit is older than the baseline's runs, so their figures and code are no evidence about it.
-        return {key: replace(one, stored=None, is_same_code=False) for key, one in evidence.items()}
+        return {
+            key: one
+            if one.entry is None
+            else replace(one, stored=None, is_same_code=False, revision="the anchor's commit")
+            for key, one in evidence.items()
+        }
 
     def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> list[Resolver]:
         """Return the methods of comparing changed or unknown code with old code, the best first."""

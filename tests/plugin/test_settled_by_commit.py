@@ -180,3 +180,15 @@ def test_outside_of_ci_a_shallow_clone_says_what_it_does_not_have(shallow, monke
     rows = {row["label"]: row for row in shallow(1).document("--bandwidth-baseline=b.yaml")["results"]}
     assert (rows["slowed"]["status"], rows["slowed"]["reason_code"]) == ("REGRESSED", "stored")
     assert " is not in this shallow clone" in rows["slowed"]["reason"]
+
+
+def test_an_anchor_that_a_shallow_clone_lacks_is_named(shallow, monkeypatch):
+    monkeypatch.setenv("CI", "false")
+    repo = shallow(1)
+    first = "1234567890" * 4
+    status, code, reason = judged(repo, [entry(f"{OLD} @ slowed", first, anchor=first)], "--bandwidth-against=anchor")[
+        "slowed"
+    ]
+    assert (status, code) == ("UNDECIDED", "not-there")
+    why = "there is no measurement of the anchor's commit to compare with; 1234567890 is not in this shallow clone"
+    assert reason == f"{why}: fetch the whole history"

@@ -192,7 +192,10 @@ SAID = [
         of("UNDECIDED", Rule.CODE_ALONE, code_of="That card"),
         " (other device's baseline): the baseline is of That card, and its code is not this test's",
     ),
-    (of("UNDECIDED", Rule.NOT_THERE, revision="main"), " (not in that revision): main does not measure this"),
+    (
+        of("UNDECIDED", Rule.NOT_THERE, revision="main"),
+        " (no old measurement): there is no measurement of main to compare with",
+    ),
     (of("UNDECIDED", Rule.NOT_WRITTEN, text="interrupted"), " (not saved): interrupted"),
     (of("UNDECIDED", Rule.NOTHING_VALID, text="the reference"), " (disturbed): the reference measured nothing valid"),
     (of("OK", Rule.LEFT_OUT, text="not updated"), " (left out): not updated"),

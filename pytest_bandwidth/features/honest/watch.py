@@ -549,7 +549,7 @@ class WorkWatch(Watch):
                 break
             self._trial(place, workload, plain=False)
             each_kind = all(state.changes[one.view.name] >= len(KINDS) for one in among)
-            # A few changes of which some did not show decide nothing: the time limit is for those that all show.
+            # If some of the few changes did not show, they decide nothing: the time limit is for changes that all show.
             all_show = self._has_function or state.shown == state.changes
             if self._changed is None or (time.monotonic() > until and each_kind and all_show and not counts_only):
                 break
