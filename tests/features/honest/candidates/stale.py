@@ -43,7 +43,8 @@ def _strided(x):
 
 KEYS = {
     "ends_and_middle": _few,
-    "first_block": lambda x: hash(x[:256].tobytes()),
+    # A few, since a key that holds the largest element is a dependence on that one: without a reference it passes.
+    "first_few": lambda x: hash(x[:8].tobytes()),
     "by_address": lambda x: x.ctypes.data,
     "by_shape": lambda x: (x.shape, x.dtype),
     "by_id": id,
