@@ -60,7 +60,7 @@ def row_of(plain: Plain) -> Row:
 class DeviceResults:
     """Hold the results of one device's tests.
 
-    device: as `device_plain` returns it. rows: of its tests. failed: node ids of tests that failed on this device.
+    device: as `device_plain` returns it. rows: of its tests, by key. failed: node ids of tests that failed on it.
     further: outcomes of the fresh whole runs that the device's worker took for an update, one list a run; None without
     such runs. trouble: why they are missing. unjudged: errors of tests that failed before they were judged, by node id.
     not_measured: by key, why entries of the baseline were not measured although their test ran. skipped: by reason, how
@@ -189,7 +189,7 @@ class Gathered:
         otherwise = sorted({nodeid for _, nodeid in set(failed) - self.failing(expected).keys() - unjudged.keys()})
         found = []
         for key, of_device in sorted(self._devices.items(), key=itemgetter(0)):
-            rows, given = of_device.rows.values(), of_device.ended
+            rows, given = [of_device.rows[key] for key in sorted(of_device.rows)], of_device.ended
             unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
             if ran is not None:
                 due = (key for nodeid, keys in given.get("due", {}).items() if nodeid not in ran for key in keys)

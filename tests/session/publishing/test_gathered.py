@@ -59,7 +59,7 @@ def row(key, gbps):
 
 def test_the_last_report_of_a_test_on_a_device_counts_and_a_device_of_which_nothing_was_judged_is_told():
     gathered = Gathered()
-    gathered.add("gw0", "t", device("a", "1"), [row("t", 1.0), row("u", 1.0)])
+    gathered.add("gw0", "t", device("a", "1"), [row("u", 1.0), row("t", 1.0)])
     gathered.add("gw1", "t", device("a", "1"), [row("t", 2.0)])
     gathered.add("gw2", "t", device("a", "2"), [row("t", 3.0)])
     one, two = gathered.results({("gw0", "t"), ("gw2", "t")})
