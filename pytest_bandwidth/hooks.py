@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.fixture.watched import Watched as Watched
     from pytest_bandwidth.frameworks.base import Framework as Framework
     from pytest_bandwidth.judging.judge import Judged as Judged
+    from pytest_bandwidth.options.options import options_of as options_of
     from pytest_bandwidth.options.settings import Given as Given
     from pytest_bandwidth.options.settings import option as option
     from pytest_bandwidth.options.settings import switch as switch
@@ -68,6 +69,7 @@ _TYPES = {
     "JudgedTest": "pytest_bandwidth.evidence.fresh_processes",
     "Reporter": "pytest_bandwidth.reports.formats",
     "DeviceReport": "pytest_bandwidth.session.publishing.gathered",
+    "options_of": "pytest_bandwidth.options.options",
     **dict.fromkeys(("Given", "option", "switch"), "pytest_bandwidth.options.settings"),
 }
 # The same markers as pytest's, made here so that commands need not import pytest.
@@ -108,8 +110,8 @@ def pytest_bandwidth_commands() -> list[Command]:
 def pytest_bandwidth_columns() -> list[Column]:
     """Add columns to the tables of the terminal, Markdown, HTML and CSV.
 
-    A column gets its figure from a result, an `Outcome`. A test puts its own figures into `bandwidth.tags`; each of the
-    test's measurements has all of its tags.
+    A column gets its figure from a result, an `Outcome`: a text, a number, or None for a result without one. A test
+    puts its own figures into `bandwidth.tags`; each of the test's measurements has all of its tags.
 
     Example::
 
@@ -125,10 +127,12 @@ def pytest_bandwidth_options() -> type:
     """Add options to the command line and the ini file. Only a feature can: conftest.py files are loaded too late.
 
     Return a frozen dataclass whose fields are made by `option` or `switch`. A field `rack` is
-    ``--bandwidth-rack`` and ``bandwidth_rack``; `pytest_bandwidth.options.options.options_of(config, RackOptions)`
-    returns the values.
+    ``--bandwidth-rack`` and ``bandwidth_rack``; `options_of(config, RackOptions)` returns the values.
 
     Example::
+
+        from dataclasses import dataclass
+        from pytest_bandwidth.hooks import hookimpl, option, options_of
 
         @dataclass(frozen=True)
         class RackOptions:
@@ -156,8 +160,8 @@ def pytest_bandwidth_formats() -> list[Format]:
     """Add file formats for a run's document.
 
     A `Format` makes a file's content from the document alone, so `pytest-bandwidth report` can write features' formats,
-    too. For several files, or for the results themselves, use a `Reporter`. A format with a kind of the core (``json``,
-    ``csv``, ``md``) replaces the core's format.
+    too. `pytest_addoption` adds its option. For several files, or for the results themselves, use a `Reporter`. A
+    format with a kind of the core (``json``, ``csv``, ``md``) replaces the core's format.
 
     Example::
 
@@ -253,14 +257,15 @@ def pytest_bandwidth_devices() -> list[DeviceType]:
 
     A device is a `Device`, whose `measure` returns a `Measurement` with `Rounds(stop="counted")` and its `counts`, or a
     `TimedDevice`, whose `measure` returns `measure_timed(self, workload, budget, progress)`. Each process that the
-    plugin starts opens the device again, by its identity's `kind` and `variant`.
+    plugin starts opens the device again, by its identity's `kind` and `variant`. A count that rises above the
+    baseline's is REGRESSED, one that falls IMPROVED; a table shows counts by columns.
 
     Example: a device that counts the calls of Python functions::
 
         import sys
         from dataclasses import replace
         import numpy as np
-        from pytest_bandwidth.hooks import Device, DeviceIdentity, DeviceType, Measurement, Rounds
+        from pytest_bandwidth.hooks import Column, Device, DeviceIdentity, DeviceType, Measurement, Rounds
 
         class Calls(Device):
             xp, identity = np, DeviceIdentity("calls", "calls of Python", None, "any", timed_on="nothing")
@@ -294,6 +299,9 @@ def pytest_bandwidth_devices() -> list[DeviceType]:
 
         def pytest_bandwidth_devices():
             return [DeviceType("calls", lambda variant: Calls(), "nothing", "calls")]
+
+        def pytest_bandwidth_columns():
+            return [Column("calls", "calls", lambda result: result.counts.get("calls"))]
     """
 
 
@@ -412,7 +420,10 @@ def pytest_bandwidth_environment(config: pytest.Config, environment: dict[str, A
 
 @hookspec
 def pytest_bandwidth_document(config: pytest.Config, document: dict[str, Any]) -> None:
-    """Change a device's whole JSON document, from which every file is written. docs/json.md describes its `results`."""
+    """Change a device's whole JSON document, from which every file is written. docs/json.md describes its `results`.
+
+    The terminal does not show these changes, but those of `pytest_bandwidth_judged`.
+    """
 
 
 @hookspec(firstresult=True)
