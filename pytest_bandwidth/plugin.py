@@ -28,7 +28,7 @@ from pytest_bandwidth.options.options import (
     take,
     usage_error,
 )
-from pytest_bandwidth.registry import FeatureFailed, add_features, begin_run
+from pytest_bandwidth.registry import FeatureFailed, add_features, begin_run, refuse_unknown_hooks
 
 if TYPE_CHECKING:
     from pytest_bandwidth.fixture.bandwidth import Bandwidth
@@ -132,6 +132,10 @@ def _report_stop(config: pytest.Config, errors: Sequence[str]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _take_over(config)
     config.add_cleanup(begin_run(config.pluginmanager))
+    try:
+        refuse_unknown_hooks(config.pluginmanager)
+    except FeatureFailed as error:
+        raise usage_error(str(error)) from None
     add_marker(config)
     refuse_unknown(config)
     is_given = bool(given(config))

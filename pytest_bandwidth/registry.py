@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, distributions
@@ -41,7 +42,22 @@ def add_features(manager: pluggy.PluginManager) -> None:
         for found in distribution.entry_points.select(group=GROUP):
             name = f"bandwidth-{found.name}"
             if not manager.is_blocked(name) and not manager.has_plugin(name):
-                manager.register(_loaded(found), name)
+                module = _loaded(found)
+                try:
+                    manager.register(module, name)
+                except pluggy.PluginValidationError as error:
+                    raise _failed(found, " ".join(str(error).split())) from None
+    refuse_unknown_hooks(manager)
+
+
+def refuse_unknown_hooks(manager: pluggy.PluginManager) -> None:
+    """Raise FeatureFailed for a hook of a plugin that has a name of this package's, and does not exist."""
+    known = [name for name, hook in vars(manager.hook).items() if hook.has_spec()]
+    for name, hook in vars(manager.hook).items():
+        for one in hook.get_hookimpls():
+            if name.startswith("pytest_bandwidth_") and name not in known and not one.optionalhook:
+                (near,) = get_close_matches(name, known, n=1) or ("a name in pytest_bandwidth/hooks.py",)
+                raise FeatureFailed(f"{one.plugin_name}: found the hook {name}, expected {near}")
 
 
 def _distributions() -> Iterator[Distribution]:

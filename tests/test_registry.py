@@ -66,7 +66,7 @@ def test_a_distribution_of_ones_own_adds_a_command(with_ranked):
 
 def test_a_distribution_of_ones_own_adds_an_option(with_ranked, tmp_path):
     test = (
-        "from pytest_bandwidth.options.options import options_of\n"
+        "from pytest_bandwidth.hooks import options_of\n"
         "from ranked.feature import RankOptions\n"
         "def test_rank(pytestconfig):\n    assert options_of(pytestconfig, RankOptions).rank == 7\n"
     )
@@ -91,6 +91,11 @@ def test_a_distribution_of_ones_own_adds_an_option(with_ranked, tmp_path):
             "import nowhere\nfrom dataclasses",
             "importing it raised ModuleNotFoundError: No module *",
         ),
+        (
+            "pytest_bandwidth_commands()",
+            "pytest_bandwidth_commands(confg)",
+            "*: pytest_bandwidth_commands(confg) Argument(s) {'confg'} are declared in the hookimpl but *",
+        ),
     ],
 )
 def test_a_feature_that_cannot_be_used_is_one_line(with_ranked, tmp_path, old, new, said_of_it):
@@ -102,6 +107,24 @@ def test_a_feature_that_cannot_be_used_is_one_line(with_ranked, tmp_path, old, n
     run = said(with_ranked, "-m", "pytest", "--co", str(tmp_path))
     assert fnmatch(run.stderr, f"ERROR: {line}\n*"), run.stderr
     assert (run.returncode, "Traceback" in run.stderr) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said_of_it"),
+    [
+        (
+            "_commands():",
+            "_command():",
+            "*: found the hook pytest_bandwidth_command, expected pytest_bandwidth_commands",
+        ),
+        ("Command(", "Commando(", "feature.py:*: pytest_bandwidth_commands raised NameError: name 'Commando' *"),
+    ],
+)
+def test_hooks_of_a_feature_that_go_wrong_are_one_line(with_ranked, tmp_path, old, new, said_of_it):
+    (tmp_path / "ranked" / "feature.py").write_text(FEATURE.replace(f"{old}", new))
+    by_command = said(with_ranked, "-m", "pytest_bandwidth.cli", "report", "run.json")
+    assert fnmatch(by_command.stderr, f"pytest-bandwidth: {said_of_it}\n"), by_command.stderr
+    assert (by_command.returncode, by_command.stderr.count("\n")) == (2, 1)
 
 
 def test_commands_do_not_load_pytest():

@@ -9,15 +9,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_bandwidth import __version__
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.domain.units import format_gbps
+from pytest_bandwidth.domain.user_code import hooked
 from pytest_bandwidth.hooks import Command
-from pytest_bandwidth.registry import FeatureFailed, hooks
+from pytest_bandwidth.registry import FeatureFailed
 from pytest_bandwidth.reports.text_safe import json_for_log, printable
 from pytest_bandwidth.storage.atomic import FileForm, refuse_foreign, write_whole
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     try:
         known = commands()
-    except FeatureFailed as error:
+    except (FeatureFailed, UsageError) as error:
         parser.exit(UNUSABLE, f"{parser.prog}: {_one_line(error)}\n")
     given = list(sys.argv[1:] if arguments is None else arguments)
     for one in known.values():
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def commands() -> dict[str, Command]:
     """Return the commands of the core and of features by their names."""
-    return {one.name: one for one in (*_OF_THE_CORE, *chain.from_iterable(hooks().pytest_bandwidth_commands()))}
+    return {one.name: one for one in (*_OF_THE_CORE, *hooked("pytest_bandwidth_commands", Command))}
 
 
 def _one_line(error: Exception) -> str:

@@ -8,10 +8,10 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from pytest_bandwidth.domain.device import DeviceIdentity, DeviceType, TimedOn
-from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
+from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable, UsageError
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.values import brought
-from pytest_bandwidth.registry import hooks, later
+from pytest_bandwidth.domain.user_code import hooked
+from pytest_bandwidth.registry import later
 
 if TYPE_CHECKING:
     from pytest_bandwidth.devices.base import Device
@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 def device_types() -> dict[str, DeviceType]:
     """Return the types of devices by their kinds, with those of features and conftest.py files.
 
-    Raises UsageError where a hook returns anything else.
+    Raises UsageError where a hook returns anything else, or a kind that exists.
     """
-    added = brought("pytest_bandwidth_devices", hooks().pytest_bandwidth_devices(), DeviceType)
-    return {one.kind: one for one in (_CUDA, _CPU, *sorted(added, key=lambda one: one.kind))}
+    found = {_CUDA.kind: _CUDA, _CPU.kind: _CPU}
+    for one in sorted(hooked("pytest_bandwidth_devices", DeviceType), key=lambda one: one.kind):
+        said = f"pytest_bandwidth_devices: found the device {shown(one.kind)}"
+        if one.kind in found:
+            raise UsageError(f"{said} twice, expected a kind of its own")
+        if not one.kind or any(form.partition(":")[0] != one.kind for form in one.usage.split(", ")):
+            raise UsageError(f"{said} with usage={shown(one.usage)}, expected forms of its kind, such as npu, npu:N")
+        found[one.kind] = one
+    return found
 
 
 def timed_on(kind: str | None) -> TimedOn:

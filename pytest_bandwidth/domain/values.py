@@ -1,4 +1,4 @@
-"""Parse the values of options and of the marker's arguments, and check the lists that user hooks return.
+"""Parse the values of options and of the marker's arguments.
 
 A ValueError names the value found and the value expected. Every pytest run loads this module: heavy modules are
 imported only where a value is parsed.
@@ -7,15 +7,14 @@ imported only where a value is parsed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import field
 from os.path import isfile  # Path.is_file raises for a name that no file system accepts
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 Parser = Callable[[str], Any]
-Kind = TypeVar("Kind")
 
 
 def argument(parse: Parser, meaning: str) -> Any:
@@ -144,23 +143,3 @@ def parsed(option: str, text: str | None, parse: Parser) -> Any:
         return None if text is None else parse(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
-
-
-def brought(name: str, found: Iterable[object], kind: type[Kind], called: str | None = None) -> list[Kind]:
-    """Return all items of lists that user code returned. Raises UsageError that names the first one of another type.
-
-    name: that of the code that returned them. called: a name for the items, where the type's name is not enough.
-    """
-    from pytest_bandwidth.domain.errors import UsageError
-    from pytest_bandwidth.domain.text import shown
-
-    items: list[Kind] = []
-    expected = f"expected a list of {called or kind.__name__}"
-    for one in found:
-        if not isinstance(one, (list, tuple)):
-            raise UsageError(f"{name}: found {shown(one)}, {expected}: return one")
-        for item in one:
-            if not isinstance(item, kind):
-                raise UsageError(f"{name}: found {shown(item)} in its list, {expected}: return that")
-            items.append(item)
-    return items

@@ -9,10 +9,11 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pytest_bandwidth.domain.errors import DeviceLost, DeviceUnavailable, Kernel
 from pytest_bandwidth.domain.interpreter import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement, Rounds
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS, faster_than_light, validated, with_earlier_tries
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of
 from pytest_bandwidth.frameworks.base import Extent, span_of
@@ -325,7 +327,7 @@ class Measurer:
                 tolerates_run_delay="none" if settings.busy_processors is None else "probe" if exact else "all",
                 turns=None if self.turns_of is None else self.turns_of(workload.label),
             )
-            measured = self.device.measure(workload, budget, progress.show)
+            measured = checked(self.device.measure(workload, budget, progress.show), self.device.identity)
             noted = replace(measured, software=loaded_versions())
             noted = noted if inputs is None else noted.with_detail(INPUTS, inputs)
             measurement = validated(noted, self.peak, settings.busy_processors)
@@ -345,6 +347,19 @@ class Measurer:
                 progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why.text}")
                 waits_since = time.monotonic()
                 time.sleep(NAP_SECONDS)  # other users' processes send no signal when they end
+
+
+def checked(measured: object, identity: DeviceIdentity) -> Measurement:
+    """Return what a device measured, with counts as Python's numbers. Raises UsageError for any other form."""
+    said = f"the device {identity.option}: measure returned"
+    if not isinstance(measured, Measurement):
+        raise UsageError(f"{said} {shown(measured)}, expected a Measurement")
+    counts: Any = measured.counts
+    is_mapping = isinstance(counts, Mapping) and all(isinstance(name, str) for name in counts)
+    # NumPy's numbers have the method, too.
+    if not is_mapping or not all(hasattr(count, "__index__") and count >= 0 for count in counts.values()):
+        raise UsageError(f"{said} counts={shown(counts)}, expected whole numbers from 0 by their names")
+    return replace(measured, counts={name: index(count) for name, count in counts.items()})
 
 
 # Libraries that launch, compile or compute; by the names of their modules.

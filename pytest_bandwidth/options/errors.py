@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.user_code import named_failures
 
 # So many items of a list or mapping that a callable returned are checked.
 MOST_LOOKED_AT = 1000
@@ -64,28 +64,10 @@ def _of_compiler(error: Any) -> str:
     return f"{place}: {' '.join(reason.split())[:400]}{''.join(kept)}"
 
 
-class UserHookFailed(UsageError):
-    """Raised where a hook of a conftest.py or plugin raised; the original exception is the cause."""
-
-
 def called_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
     """Call one of the plugin's own hooks. Raises UserHookFailed for what an implementation raises."""
     with named_failures(name):
         return getattr(config.hook, name)(config=config, **arguments)
-
-
-@contextmanager
-def named_failures(name: str) -> Iterator[None]:
-    """Turn exceptions of users' code into UserHookFailed, except the plugin's own errors. name: the code's."""
-    try:
-        yield
-    except BandwidthError:
-        raise
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
-        text = " ".join(str(error).split())[:400]
-        raise UserHookFailed(f"{at}{name} raised {type(error).__name__}: {text}") from error
 
 
 def with_named_errors(workload: Workload) -> Workload:

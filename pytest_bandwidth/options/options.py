@@ -116,10 +116,19 @@ def given(config: pytest.Config, read: Namespace | None = None) -> dict[str, Giv
         if value is not None:
             found[name] = Given(value, flag(name))
             continue
-        value = config.getini(dest(name))
+        try:
+            value = config.getini(dest(name))
+        except ValueError:
+            text = "after the options were read, expected it in a feature, or pytest_addoption here"
+            raise usage_error(f"pytest_bandwidth_options: found {flag(name)} in a conftest.py, {text}") from None
         if value not in (None, ""):
             found[name] = Given(value, _ini_place(config, dest(name)))
-    config.hook.pytest_bandwidth_given(config=config, options=found)
+    try:
+        config.hook.pytest_bandwidth_given(config=config, options=found)
+    except Exception as error:
+        from pytest_bandwidth.domain.user_code import failure  # kept out of start-up
+
+        raise usage_error(failure("pytest_bandwidth_given", error)) from error
     for name, one in found.items():
         if name not in known:
             raise usage_error(f"pytest_bandwidth_given: found the option {name!r}, expected one of {', '.join(known)}")

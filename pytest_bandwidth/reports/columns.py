@@ -13,9 +13,8 @@ from typing import Any, Literal, get_args
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
-from pytest_bandwidth.domain.values import brought
+from pytest_bandwidth.domain.user_code import hooked
 from pytest_bandwidth.outcomes.outcome import Outcome, number, text, whole
-from pytest_bandwidth.registry import hooks
 from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 
@@ -101,8 +100,7 @@ def columns(output: Output) -> list[Column]:
 
 def added_columns() -> list[Column]:
     """Return the columns of features and users, unchanged. Raises UsageError for an invalid one."""
-    # pluggy returns the results of the last registered plugin first.
-    added = brought("pytest_bandwidth_columns", reversed(hooks().pytest_bandwidth_columns()), Column)
+    added = hooked("pytest_bandwidth_columns", Column)
     known = {column.key for column in CORE}
     for column in added:
         found = f"pytest_bandwidth_columns: found the column {shown(column.key)}"
@@ -110,8 +108,23 @@ def added_columns() -> list[Column]:
             raise UsageError(f"{found} twice, expected a key of its own")
         if not isinstance(column.outputs, (tuple, list)) or not set(column.outputs) <= set(_OUTPUTS):
             raise UsageError(f"{found} with outputs={column.outputs!r}, expected a tuple of {', '.join(_OUTPUTS)}")
+        if not all(isinstance(one, str) for one in (column.key, column.heading, column.hint, column.usual)):
+            raise UsageError(f"{found}, expected texts as key, heading, hint and usual")
+        if not callable(column.value) or not callable(column.text):
+            raise UsageError(f"{found}, expected functions as value and text")
         known.add(column.key)
     return added
+
+
+def check_figure(column: Column, outcome: Outcome) -> None:
+    """Raise UsageError where an added column's figure of a result, or its text, is of another type than `Value`."""
+    value = column.value(outcome)
+    if not isinstance(value, Value):
+        raise UsageError(
+            f"the column {column.key!r}: found the figure {shown(value)}, expected a text, a number or None"
+        )
+    if not isinstance(value, SmallTable | None) and not isinstance(text := column.text(value), str):
+        raise UsageError(f"the column {column.key!r}: found {shown(text)} as text of {shown(value)}, expected a text")
 
 
 def _lenient(column: Column) -> Column:

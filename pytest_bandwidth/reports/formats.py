@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_bandwidth.domain.values import brought
-from pytest_bandwidth.registry import hooks, later
+from pytest_bandwidth.domain.user_code import hooked
+from pytest_bandwidth.registry import later
 from pytest_bandwidth.storage.atomic import FileForm
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class Format:
     further_endings: tuple[str, ...] = ()
     in_folder: bool = False
     draws: bool = False
+
+    def __post_init__(self) -> None:
+        re.compile(self.begins)  # an error is the hook's, not that of a later run, when the file exists
 
     @property
     def file(self) -> FileForm:
@@ -71,6 +75,4 @@ CORE = (
 
 def formats() -> dict[str, Format]:
     """Return every format by its kind; a user's format replaces another of its kind."""
-    # pluggy returns the results of the last registered plugin first.
-    found = brought("pytest_bandwidth_formats", reversed(hooks().pytest_bandwidth_formats()), Format)
-    return {one.kind: one for one in (*CORE, *found)}
+    return {one.kind: one for one in (*CORE, *hooked("pytest_bandwidth_formats", Format))}

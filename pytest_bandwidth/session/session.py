@@ -8,15 +8,11 @@ import json
 import os
 import re
 import shlex
-import sysconfig
-import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 import pytest
 
@@ -35,19 +31,19 @@ from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, FORTRAN_ORDE
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_gbps
-from pytest_bandwidth.domain.values import brought
+from pytest_bandwidth.domain.user_code import UserHookFailed, brought, named_failures, place_of
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.process import NO_ROWS
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest, further_runs, left_to_parent
 from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
-from pytest_bandwidth.fixture.input import checked_tags, refuse_other_devices
+from pytest_bandwidth.fixture.input import check_detail, checked_tags, refuse_other_devices
 from pytest_bandwidth.fixture.watched import Watched
 from pytest_bandwidth.judging.causes import likely_causes
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.measuring.measurer import Measurer
 from pytest_bandwidth.measuring.progress import Progress, ProgressLine
-from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
+from pytest_bandwidth.options.errors import called_hook
 from pytest_bandwidth.options.options import places_of, read_marker, settings_of, usage_error
 from pytest_bandwidth.outcomes.outcome import Plain, outcome_of
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
@@ -71,9 +67,6 @@ _KEYWORDS = {
 }
 # Python's message for an unknown keyword argument of a fixture's method; Python 3.10 leaves the class out.
 _MISSPELT = re.compile(rf"^(?:Bandwidth\.)?({'|'.join(_KEYWORDS)})\(\) got an unexpected keyword argument '(\w+)'")
-_PACKAGE = Path(__file__).resolve().parent.parent
-_SUITE = _PACKAGE / "suite"
-_STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 class BandwidthSession:
@@ -445,6 +438,7 @@ class BandwidthSession:
             if message is not None:
                 failures[key] = message = printable_lines(message)
                 self.note_failed(item, verdict_reason(one.decision.status))
+            check_detail(one.measurement.detail)
             outcome = outcome_of(
                 item.nodeid,
                 key,
@@ -549,7 +543,8 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
         raise pytest.skip.Exception(printable_sentence(str(reason)), _use_item_location=True) from None
     except BandwidthError as error:
         # The message of a hook's failure contains its place already.
-        place = "" if isinstance(error, UserHookFailed) else _place(error, error.__traceback__)
+        innermost = error if error.__cause__ is None else error.__cause__
+        place = "" if isinstance(error, UserHookFailed) else place_of(innermost.__traceback__)
         text = wording.with_help(error, printable_lines(f"{place}{error}"))
         raise pytest.fail.Exception(text, pytrace=False) from None
     except TypeError as error:
@@ -558,17 +553,5 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
             raise
         near = difflib.get_close_matches(misspelt[2], _KEYWORDS[misspelt[1]], n=1, cutoff=0.5)
         meant = f"expected {near[0]}=" if near else f"expected some of {', '.join(_KEYWORDS[misspelt[1]])}"
-        place = _place(error, error.__traceback__)
+        place = place_of(error.__traceback__)
         raise pytest.fail.Exception(f"{place}{misspelt[1]}: found {misspelt[2]}=, {meant}", pytrace=False) from None
-
-
-def _place(error: Exception, trace: TracebackType | None) -> str:
-    """Return ``file.py:12: `` of the innermost frame in the user's own code; empty without such a frame."""
-    innermost: Any = error.__cause__.__traceback__ if error.__cause__ is not None else trace
-    for frame in reversed(traceback.extract_tb(innermost)):
-        path = Path(frame.filename)
-        ours = _PACKAGE in path.parents and _SUITE not in path.parents
-        library = _STDLIB in path.parents or "site-packages" in path.parts
-        if not ours and not library and path.suffix == ".py" and path.exists():
-            return f"{path.name}:{frame.lineno}: "
-    return ""

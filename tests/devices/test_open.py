@@ -93,6 +93,35 @@ def test_the_example_of_a_device_counts_each_callable_by_itself(pytester):
     assert "the kernel's code" not in worse.stdout.str()
 
 
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ("{'calls': 1.5}", "measure returned counts={'calls': 1.5}, expected whole numbers from 0 by their names"),
+        ("{'calls': -1}", "measure returned counts={'calls': -1}, expected *"),
+        ("[1]", "measure returned counts=[[]1], expected *"),
+        ("{1: 1}", "measure returned counts={1: 1}, expected *"),
+        ("{}) and None", "measure returned None, expected a Measurement"),
+    ],
+)
+def test_a_device_that_returns_something_else_fails_the_test_in_one_line(pytester, counts, said):
+    example = example_of("devices").replace('counts={"calls": calls})', f"counts={counts})".replace("None)", "(None)"))
+    pytester.makeconftest(example)
+    pytester.makepyfile("def test_len(bandwidth):\n    bandwidth(len, 'text', reads=8)\n")
+    result = pytester.runpytest_inprocess("--bandwidth-device=calls")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*.py:2: the device calls: {said}*"])
+
+
+def test_counts_of_numpy_are_saved(pytester):
+    pytester.makeconftest(example_of("devices").replace('"calls": calls}', '"calls": np.int64(calls)}'))
+    pytester.makepyfile("def test_len(bandwidth):\n    bandwidth(len, 'text', reads=8)\n")
+    result = pytester.runpytest_inprocess(
+        "--bandwidth-device=calls", "--bandwidth-baseline=b.yaml", "--bandwidth-update"
+    )
+    result.assert_outcomes(passed=1)
+    assert "counts: {calls: 0}" in (pytester.path / "b.yaml").read_text()
+
+
 # A device of a user's own, in a conftest.py, that measures time in the simplest way.
 CLOCKED = """
 from time import perf_counter

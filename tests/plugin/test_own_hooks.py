@@ -44,6 +44,7 @@ def test_they_change_environment_document_evidence_and_peak_unless_the_ini_file_
     assert peak == {"gbps": 300.0, "source": "bandwidth_peak in the ini file"}
 
 
+OF_COPY = " (test_copy.py::test_copy)"
 BREAKS = """
 from pytest_bandwidth.hooks import Column
 
@@ -56,7 +57,10 @@ class Full:
 def pytest_bandwidth_environment(environment): raise ValueError('boom')
 def pytest_bandwidth_document(document): {document}
 def pytest_bandwidth_reporters(): return [Full()]
-def pytest_bandwidth_columns(): return [Column('rows', 'rows', lambda result: result.tags['rows'])]
+def pytest_bandwidth_columns():
+    pair = Column('pair', 'pair', lambda result: [1])
+    none = Column('none', 'none', lambda result: 1, lambda figure: None)
+    return [Column('rows', 'rows', lambda result: result.tags['rows']), pair, none]
 """
 
 
@@ -77,7 +81,9 @@ def test_hooks_that_go_wrong_cost_no_result(project, document, said):
         "conftest.py:10: pytest_bandwidth_environment raised ValueError: boom",
         said,
         "conftest.py:8: Full.write raised *",
-        "conftest.py:13: the column 'rows' raised KeyError: 'rows'",
+        f"conftest.py:16: the column 'rows' raised KeyError: 'rows', expected None for a result without *{OF_COPY}",
+        f"the column 'pair': found the figure [[]1], expected a text, a number or None{OF_COPY}",
+        f"the column 'none': found None as text of 1, expected a text{OF_COPY}",
     )
     result.stdout.fnmatch_lines(["1 measured: *", *written, *(f"ERROR: {why}" for why in whys)])
     assert result.ret == 4
@@ -121,6 +127,9 @@ def test_they_change_what_was_given_report_and_are_called_at_the_end(project):
 
 
 COLUMN = "from pytest_bandwidth.hooks import Column; return [Column('rows', '', id, "
+NPU = "from pytest_bandwidth.hooks import DeviceType; return [DeviceType('cpu', id, 'host', 'npu')]"
+FORMAT = "from pytest_bandwidth.hooks import Format; return [Format('txt', id, ' ~', option='mine')]"
+OPTION = "from pytest_bandwidth.hooks import option; return type('Own', (), {'rack': option('N', '', str)})"
 KEY = "pytest_bandwidth_columns: found the column"
 FULL = "return [type('Full', (), {'check': lambda _: 1 / 0, 'write': print})()]"
 NO_GPU = "from pytest_bandwidth.hooks import UsageError; raise UsageError(f'found {identity.kind}, expected a GPU')"
@@ -133,6 +142,19 @@ DIVIDES = "raised ZeroDivisionError: division by zero"
         ("columns(): return {'rows': 1}", "pytest_bandwidth_columns: found {'rows': 1}, expected a list of Column: *"),
         (f"columns(): {COLUMN}outputs='csv')]", f"{KEY} 'rows' with outputs='csv', expected a tuple of terminal, *"),
         (f"columns(): {COLUMN})] * 2", f"{KEY} 'rows' twice, expected a key of its own*"),
+        (f"columns(): {COLUMN.replace(' id,', ' 1,')})]", f"{KEY} 'rows', expected functions as value and text*"),
+        (f"columns(): {COLUMN.replace(chr(39) * 2, 'None')})]", f"{KEY} 'rows', expected texts as key, heading, *"),
+        ("columns(): 1 / 0", f"conftest.py:1: pytest_bandwidth_columns {DIVIDES}*"),
+        ("given(): 1 / 0", f"conftest.py:1: pytest_bandwidth_given {DIVIDES}{LINK}"),
+        (f"devices(): {NPU}", "pytest_bandwidth_devices: found the device 'cpu' twice, expected a kind of its own*"),
+        (
+            f"devices(): {NPU.replace('cpu', 'tpu')}",
+            "pytest_bandwidth_devices: found the device 'tpu' with usage='npu', expected forms of its kind, *",
+        ),
+        (f"formats(): {FORMAT}", "the format 'txt': found no option --mine, expected pytest_addoption to add it*"),
+        (f"formats(): {FORMAT.replace(' ~', ' (')}", "conftest.py:1: pytest_bandwidth_formats raised *: missing ), *"),
+        (f"options(): {OPTION}", "pytest_bandwidth_options: found --bandwidth-rack in a conftest.py, *"),
+        ("reporter(): return []", "*conftest.py: found the hook pytest_bandwidth_reporter, expected *_reporters*"),
         ("formats(): return ['md']", "pytest_bandwidth_formats: found 'md' in its list, expected a list of Format: *"),
         ("reporters(): return ['a']", "pytest_bandwidth_reporters: found 'a' without check and write, expected *"),
         ("given(options): options['csv'] = 'a'", "pytest_bandwidth_given: found csv = 'a', expected a Given: *"),
@@ -157,6 +179,10 @@ def test_a_hook_that_goes_wrong_before_any_test_ends_the_run_in_one_line(project
     ("hook", "said"),
     [
         ("judged(judged): judged.update(dict.fromkeys(judged, 3))", "pytest_bandwidth_judged: left 3 in *"),
+        (
+            "judged(judged): [one.measurement.detail.update(own=judged) for one in judged.values()]",
+            "detail: found 'own': *, expected what JSON supports *",
+        ),
         ("watch(): 1 / 0", f"conftest.py:1: pytest_bandwidth_watch {DIVIDES}"),
         ("watch(): return 3", "*: pytest_bandwidth_watch: found 3 in its list, expected a list of Watch: return that"),
         ("frameworks(): return {'numpy': repr}", "*: pytest_bandwidth_frameworks: found *, expected a Framework"),
@@ -169,6 +195,28 @@ def test_a_hook_that_goes_wrong_in_a_test_fails_it_in_one_line(project, hook, sa
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"{said}{LINK}"])
     assert "conftest.py:1: conftest.py:1:" not in result.stdout.str()
+
+
+EMPTY = """
+from pytest_bandwidth.hooks import Format
+def pytest_addoption(parser):
+    parser.addoption("--mine")
+def pytest_bandwidth_formats():
+    return [Format("txt", id, "x", option="mine")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_option", "given", "found"), [("", "--mine=", "''"), (", action='store_true'", "--mine", "True")]
+)
+def test_an_option_of_a_format_without_a_name_is_an_error(project, of_option, given, found):
+    project.file("conftest.py", EMPTY.replace('"--mine"', f'"--mine"{of_option}'))
+    project.file("test_copy.py", COPY)
+    result = project.run(given)
+    result.stderr.fnmatch_lines(
+        [f"ERROR: the format 'txt': found --mine as {found}, expected the name of a file, or *"]
+    )
+    assert result.ret == 4
 
 
 SUMS = """

@@ -15,8 +15,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.arguments import refuse_gaps
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.values import brought
-from pytest_bandwidth.registry import hooks
+from pytest_bandwidth.domain.user_code import hooked
 
 Arguments = tuple[Any, ...]
 
@@ -123,7 +122,7 @@ class HostKernel:
 
 def host_kernels() -> list[HostKernel]:
     """Return the twins of the package and of hooks. This loads Numba."""
-    return brought("pytest_bandwidth_host_kernels", hooks().pytest_bandwidth_host_kernels(), HostKernel)
+    return hooked("pytest_bandwidth_host_kernels", HostKernel)
 
 
 def _array(parameter: Parameter, argument: Any, where: str, bits: bool) -> Any:

@@ -21,6 +21,7 @@ from pytest_bandwidth.devices.base import Watch, Workload
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE, OF_WORK, Finding, Measurement
 from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.domain.user_code import UserHookFailed, named_failures
 from pytest_bandwidth.features.honest.arrays import (
     Region,
     View,
@@ -36,7 +37,7 @@ from pytest_bandwidth.features.honest.reference import compared, copied, expecte
 from pytest_bandwidth.features.honest.tampering import is_foreign, replaced
 from pytest_bandwidth.fixture.watched import Reference, Watched
 from pytest_bandwidth.frameworks.arrays import arrays_in
-from pytest_bandwidth.options.errors import UserHookFailed, WorkloadFailed, named_failures
+from pytest_bandwidth.options.errors import WorkloadFailed
 
 # One sample in four, at random, has the first inputs and poisoned outputs; the others have changed inputs.
 PLAIN_SHARE = 0.25

@@ -21,7 +21,8 @@ import pytest
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.text import Address, masked
 from pytest_bandwidth.domain.units import drop_of_log, format_percent
-from pytest_bandwidth.options.errors import UserHookFailed, called_hook, named_failures
+from pytest_bandwidth.domain.user_code import UserHookFailed, named_failures
+from pytest_bandwidth.options.errors import called_hook
 from pytest_bandwidth.options.options import all_options, settings_of
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
@@ -38,7 +39,7 @@ from pytest_bandwidth.outcomes.run_findings import (
     unjudged_finding,
     unlike_others,
 )
-from pytest_bandwidth.reports.columns import SmallTable, added_columns
+from pytest_bandwidth.reports.columns import added_columns, check_figure
 from pytest_bandwidth.reports.documents import document
 from pytest_bandwidth.reports.terminal import (
     Span,
@@ -124,14 +125,15 @@ def _add_findings(report: DeviceReport, settings: Settings, root: Path) -> None:
 def _add_column_problems(report: DeviceReport) -> None:
     """Add a problem for each column of a conftest.py or plugin that raises for a result; its cell stays empty."""
     for column in added_columns():
+        key = ""
         try:
             with named_failures(f"the column {column.key!r}"):
                 for outcome in report.outcomes:
-                    value = column.value(outcome)
-                    if value is not None and not isinstance(value, SmallTable):
-                        column.text(value)
+                    key = outcome.key
+                    check_figure(column, outcome)
         except BandwidthError as error:
-            report.add_problem(error)
+            expected = ", expected None for a result without the figure" if isinstance(error, UserHookFailed) else ""
+            report.add_problem(f"{error}{expected} ({key})")
 
 
 def _write_documents(config: pytest.Config, reports: Sequence[DeviceReport], started: float) -> None:

@@ -14,8 +14,8 @@ from pytest_bandwidth.baseline import load_all
 from pytest_bandwidth.baseline.code_files import is_written_by_updates
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.values import brought
-from pytest_bandwidth.options.errors import called_hook, named_failures
+from pytest_bandwidth.domain.user_code import brought, named_failures
+from pytest_bandwidth.options.errors import called_hook
 from pytest_bandwidth.options.options import all_options, is_own_process, places_of, settings_of, usage_error
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.columns import columns
@@ -24,6 +24,7 @@ from pytest_bandwidth.session.publishing.gathered import own_file
 from pytest_bandwidth.storage.atomic import real_path, refuse_foreign, write_whole
 
 BUNDLE_NAME = "bandwidth_report"
+_UNDECLARED = object()
 _REPORTERS = pytest.StashKey[list[Reporter]]()
 
 Document = Mapping[str, Any]
@@ -46,9 +47,14 @@ def run_files(config: pytest.Config) -> list[RunFile]:
         name = (one.option or "").removeprefix("bandwidth_")
         if one.option is None or (name not in values and is_own_process(config)):
             continue
-        path = values[name] if name in values else config.getoption(one.option, default=None)
         place = places.get(name, f"--{one.option.replace('_', '-')}")
-        found += [RunFile(one, Path(path), place)] if path else []
+        path = values[name] if name in values else config.getoption(one.option, default=_UNDECLARED)
+        if path is _UNDECLARED:
+            raise UsageError(f"the format {one.kind!r}: found no option {place}, expected pytest_addoption to add it")
+        if not isinstance(path, str | Path | None) or path == "":
+            said = f"the format {one.kind!r}: found {place} as {shown(path)}"
+            raise UsageError(f"{said}, expected the name of a file, or None as its default")
+        found += [] if path is None else [RunFile(one, Path(path), place)]
     return found
 
 
