@@ -55,7 +55,7 @@ from pytest_bandwidth.reports.text_safe import printable, printable_lines, print
 from pytest_bandwidth.session.collection import COLLECTED, by_test, entries_of, key_of, reason_of
 from pytest_bandwidth.session.judge import Judge
 from pytest_bandwidth.session.publishing.gathered import Row, verdict_reason
-from pytest_bandwidth.session.publishing.run_files import check_outputs
+from pytest_bandwidth.session.publishing.run_files import check_outputs, conftest_hooks
 from pytest_bandwidth.session.run import invocation_of, revision_of, uncommitted_code
 
 _ROWS = pytest.StashKey[list[Row]]()
@@ -304,7 +304,9 @@ class BandwidthSession:
             not_measured = left_out | unmeasurable.not_measured
             unmeasurable = replace(unmeasurable, not_measured=not_measured, exempt=unmeasurable.exempt + exempt)
             due = {item.nodeid: sorted(keys) for item in running if (keys := self.entries_of(item))}
-        if not (takes_further or self._failing or due or unmeasurable != Unmeasurable()):
+        is_worker = hasattr(self._config, "workerinput")
+        hooks = sorted(conftest_hooks(self._config)) if is_worker and self._problem is None else []
+        if not (takes_further or self._failing or due or hooks or unmeasurable != Unmeasurable()):
             return
         identity, peak = self._measurer.device.identity, self._measurer.peak
         given: Plain = {
@@ -312,6 +314,7 @@ class BandwidthSession:
             "unmeasurable": asdict(unmeasurable),
             "failing": self._failing,
             "due": due,
+            "hooks": hooks,
         }
         if takes_further:
             try:
@@ -319,7 +322,7 @@ class BandwidthSession:
                 given["further"] = further_runs(settings, invocation_of(self._config), identity, peak, lambda _: None)
             except (BandwidthError, OSError) as error:
                 given["trouble"] = str(error)
-        if hasattr(self._config, "workerinput"):
+        if is_worker:
             # xdist sets `workeroutput` on a worker's config, and sends it to the controller.
             vars(self._config)["workeroutput"]["bandwidth_at_end"] = given
         else:

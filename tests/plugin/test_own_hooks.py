@@ -197,6 +197,20 @@ def test_a_hook_that_goes_wrong_in_a_test_fails_it_in_one_line(project, hook, sa
     assert "conftest.py:1: conftest.py:1:" not in result.stdout.str()
 
 
+def test_hooks_that_only_a_worker_reads_are_an_error(project):
+    project.file("conftest.py", "")
+    project.file("gpu/conftest.py", REPORTERS)
+    project.file("gpu/test_copy.py", COPY)
+    result = project.run("-n1")
+    result.assert_outcomes(passed=1)
+    said = "was not called, since workers alone read this file: move it to the rootdir's"
+    names = [f"ERROR: gpu/conftest.py: pytest_bandwidth_{name} {said}" for name in ("finished", "reporters")]
+    result.stdout.fnmatch_lines(names)
+    assert result.ret == 4
+    assert project.run("-n1", "gpu").ret == 0
+    assert (project.path / "slowest.txt").exists()
+
+
 EMPTY = """
 from pytest_bandwidth.hooks import Format
 def pytest_addoption(parser):

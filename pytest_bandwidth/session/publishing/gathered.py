@@ -69,7 +69,8 @@ class DeviceResults:
     hidden: by node id, the failures of tests that were not reported as failed.
     failed_otherwise: node ids of tests of the run that failed for other reasons than those above.
     environment: facts about the software and the host of the device's own process; empty if that is this process.
-    findings: those in the device's own document, if its process wrote one.
+    findings: those in the device's own document, if its process wrote one. hooks: as `conftest_hooks` returns them in
+    the device's worker.
     """
 
     device: Device
@@ -85,6 +86,7 @@ class DeviceResults:
     failed_otherwise: Sequence[str] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     findings: Sequence[Mapping[str, str]] = ()
+    hooks: Sequence[str] = ()
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -153,7 +155,7 @@ class Gathered:
     def add_ended(self, sent: Mapping[str, Any], worker: str = "") -> None:
         """Add the last message of a process.
 
-        It holds `device`, `unmeasurable`, `failing`, `due`; for an update, `further` or `trouble`.
+        It holds `device`, `unmeasurable`, `failing`, `due`; a worker's `hooks`; for an update, `further` or `trouble`.
         """
         self._failing.update({(worker, nodeid): reason for nodeid, reason in sent.get("failing", {}).items()})
         self._of(worker, sent["device"]).ended = sent
@@ -207,6 +209,7 @@ class Gathered:
                 unmeasurable,
                 self._on(key, hidden),
                 otherwise[:MOST_FAILED],
+                hooks=given.get("hooks", ()),
             )
             no_test = unmeasurable.gone or unmeasurable.moved or unmeasurable.elsewhere
             if one.rows or one.unjudged or one.not_measured or one.hidden or no_test:

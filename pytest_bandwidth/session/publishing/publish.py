@@ -62,7 +62,7 @@ from pytest_bandwidth.session.publishing.gathered import (
     names_of,
     suffixes_of,
 )
-from pytest_bandwidth.session.publishing.run_files import reporters_of, run_files, write_files
+from pytest_bandwidth.session.publishing.run_files import conftest_hooks, reporters_of, run_files, write_files
 from pytest_bandwidth.session.publishing.update import update_baselines
 from pytest_bandwidth.session.run import describe, new_run_id, revision_of
 
@@ -97,6 +97,8 @@ def publish(
         _write_documents(config, reports, started)
     for report in reports:
         _add_column_problems(report)
+        for late in sorted(set(report.results.hooks) - conftest_hooks(config)):
+            report.add_problem(f"{late} was not called, since workers alone read this file: move it to the rootdir's")
     try:
         called_hook(config, "pytest_bandwidth_finished", reports=reports)
     except BandwidthError as error:

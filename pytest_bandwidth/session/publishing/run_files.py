@@ -103,6 +103,16 @@ def reporters_of(config: pytest.Config) -> list[Reporter]:
     return config.stash[_REPORTERS]
 
 
+def conftest_hooks(config: pytest.Config) -> set[str]:
+    """Return the hooks of conftest.py files that the reporting process calls, each as ``FILE: HOOK``."""
+    found = set()
+    for name in ("columns", "formats", "reporters", "environment", "document", "finished"):
+        for one in getattr(config.hook, f"pytest_bandwidth_{name}").get_hookimpls():
+            if os.path.basename(one.plugin_name) == "conftest.py":
+                found.add(f"{os.path.relpath(one.plugin_name, config.rootpath)}: pytest_bandwidth_{name}")
+    return found
+
+
 def check_before_workers(config: pytest.Config) -> None:
     """Raise pytest.UsageError for outputs and baselines that would fail in each worker of the run.
 
