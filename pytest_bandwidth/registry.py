@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, distributions
@@ -52,10 +51,13 @@ def add_features(manager: pluggy.PluginManager) -> None:
 
 def refuse_unknown_hooks(manager: pluggy.PluginManager) -> None:
     """Raise FeatureFailed for a hook of a plugin that has a name of this package's, and does not exist."""
-    known = [name for name, hook in vars(manager.hook).items() if hook.has_spec()]
-    for name, hook in vars(manager.hook).items():
-        for one in hook.get_hookimpls():
-            if name.startswith("pytest_bandwidth_") and name not in known and not one.optionalhook:
+    ours = {name: hook for name, hook in vars(manager.hook).items() if name.startswith("pytest_bandwidth_")}
+    known = [name for name, hook in ours.items() if hook.has_spec()]
+    for name in ours.keys() - known:
+        for one in ours[name].get_hookimpls():
+            if not one.optionalhook:
+                from difflib import get_close_matches  # kept out of start-up
+
                 (near,) = get_close_matches(name, known, n=1) or ("a name in pytest_bandwidth/hooks.py",)
                 raise FeatureFailed(f"{one.plugin_name}: found the hook {name}, expected {near}")
 
