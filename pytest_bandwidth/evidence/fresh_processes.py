@@ -34,17 +34,24 @@ Request = TypeVar("Request", bound=ChildRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredTest:
-    """Hold a test whose body has passed.
+class JudgedTest:
+    """Hold a test whose body has passed, and the means to measure it in another process.
 
-    nodeid, target: the test's node id, and the test as a command-line argument. measured_seconds: how long the
-    measurements took.
+    nodeid, target: its node id, and the test as a command-line argument. measured_seconds: how long the measurements
+    took. invocation: how this pytest was started. is_judged: False in a further run of an update, which measures and
+    judges nothing. old_kernel: returns the kernel of a baseline's entry if it differs from the measured one. It raises
+    BandwidthError if that kernel is not available or not safe to run.
     """
 
     nodeid: str
     target: str
     marker: MarkerOptions
     measured_seconds: float
+    measurer: Measurer
+    invocation: Invocation
+    progress: Progress
+    is_judged: bool = True
+    old_kernel: Callable[[Measurement, Entry], OldKernel | None] = lambda *_: None
 
     @property
     def file(self) -> Path:
@@ -55,40 +62,14 @@ class MeasuredTest:
         """Return how long a fresh process of the test may take."""
         return max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * self.measured_seconds)
 
-
-@dataclass(frozen=True, slots=True)
-class JudgedTest:
-    """Hold a judged test, its device, and the means to measure it in another process.
-
-    test: its node id, marker and duration. identity, peak: the device's. invocation: how this pytest was started.
-    is_judged: False in a further run of an update, which measures and judges nothing. old_kernel: returns the kernel of
-    a baseline's entry if it differs from the measured one. It raises BandwidthError if that kernel is not available or
-    not safe to run.
-    """
-
-    test: MeasuredTest
-    measurer: Measurer
-    invocation: Invocation
-    progress: Progress
-    is_judged: bool = True
-    old_kernel: Callable[[Measurement, Entry], OldKernel | None] = lambda *_: None
-
     @property
     def identity(self) -> DeviceIdentity:
         return self.measurer.device.identity
 
     @property
-    def peak(self) -> Peak | None:
-        return self.measurer.peak
-
-    @property
     def room(self) -> Room:
         """Return how many processes may have the device open at the same time."""
         return room_on(self.identity)
-
-    def tell(self, text: str) -> None:
-        """Show the current step to the user."""
-        self.progress.show(text)
 
     def alone(self) -> AbstractContextManager[None]:
         """Release this process's free device memory, and lock the device against other measuring processes."""
@@ -99,9 +80,9 @@ class JudgedTest:
         """Make a request for a child process that runs this test alone."""
         return kind(
             device=self.identity.option,
-            target=self.test.target,
-            nodeids=(self.test.nodeid,),
-            peak=self.peak,
+            target=self.target,
+            nodeids=(self.nodeid,),
+            peak=self.measurer.peak,
             identifies_code=False,
             **fields,
         )
@@ -136,7 +117,7 @@ class FreshProcesses(StartedAhead):
     """
 
     def __init__(self, test: JudgedTest, confirm: int) -> None:
-        super().__init__(test.room, test.test.fresh_seconds)
+        super().__init__(test.room, test.fresh_seconds)
         self._test, self._confirm = test, confirm
         self.rows: list[Mapping[str | None, FreshRow]] = []
 
@@ -165,14 +146,14 @@ class FreshProcesses(StartedAhead):
 
         Raises FreshProcessFailed where it measured nothing valid, DeviceUnavailable where the device stays taken.
         """
-        test, confirm, peak = self._test, self._confirm, self._test.peak
-        test.tell(f"slow: new process {len(self.rows) + 1} of at most {confirm}")
+        test, confirm, peak = self._test, self._confirm, self._test.measurer.peak
+        test.progress.show(f"slow: new process {len(self.rows) + 1} of at most {confirm}")
         needed = 1 if self.rows else min(confirm, confirm // 2 + 1 + BEYOND_MAJORITY)
         request = test.request(ChildRequest, rounds_share=ROUNDS_SHARE)
 
         def measure(child: Child) -> Mapping[str | None, FreshRow]:
             begun = time.monotonic()
-            rows = child.rows(test.test.fresh_seconds)
+            rows = child.rows(test.fresh_seconds)
             seconds = time.monotonic() - begun
             trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
             valid = [row for row in rows if trouble[row["label"]] is None]

@@ -167,7 +167,7 @@ class OldKernels:
         """Run processes until each is decided; return, by key, why some cannot be."""
         trouble: dict[str, str] = {}
         before: set[str] = set()
-        with StartedAhead(self._test.room, self._test.test.fresh_seconds) as ahead:
+        with StartedAhead(self._test.room, self._test.fresh_seconds) as ahead:
             for number in range(1, self._looks.most + SPARE_PROCESSES + 1):
                 asked = {}
                 for key, old in kept.items():
@@ -179,7 +179,7 @@ class OldKernels:
                 if not asked:
                     break
                 fewer, before = asked.keys() != before, set(asked)
-                self._test.tell(f"new process {number} of at most {self._looks.most}, with the old kernel")
+                self._test.progress.show(f"new process {number} of at most {self._looks.most}, with the old kernel")
                 try:
                     failed = self._run(asked.values(), ahead, number, fewer=fewer)
                 except BandwidthError as error:
@@ -210,7 +210,7 @@ class OldKernels:
 
         def measure(child: Child) -> tuple[list[dict[str, Any]], float]:
             begun = time.monotonic()
-            return child.rows(self._test.test.fresh_seconds), time.monotonic() - begun
+            return child.rows(self._test.fresh_seconds), time.monotonic() - begun
 
         with self._test.alone():
             if fewer:
@@ -228,8 +228,8 @@ class OldKernels:
             seen.sectors = result.get(SECTORS) or seen.sectors
             if TROUBLE in result:
                 trouble[old.label] = result[TROUBLE]
-            elif why_no_evidence(row, self._test.peak) is None:
-                seen.rows.append(FreshRow(metrics_of_row(row, self._test.peak), seconds))
+            elif why_no_evidence(row, self._test.measurer.peak) is None:
+                seen.rows.append(FreshRow(metrics_of_row(row, self._test.measurer.peak), seconds))
                 seen.results.append(result)
         return trouble
 

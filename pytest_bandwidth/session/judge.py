@@ -20,7 +20,7 @@ from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits
 from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_evidence, decide_counted
 from pytest_bandwidth.evidence.commit_pairs.process import NO_ROWS, RevisionCode, Rows, Worktrees
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
-from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, FreshProcesses, JudgedTest, MeasuredTest
+from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, FreshProcesses, JudgedTest
 from pytest_bandwidth.evidence.git import is_shallow
 from pytest_bandwidth.evidence.old_kernel import OldKernels, why_not_loadable
 from pytest_bandwidth.evidence.processes.child import Invocation
@@ -196,20 +196,19 @@ class Judge:
                 "(GitLab)"
             )
 
-    def asked(self, test: MeasuredTest, progress: Progress) -> JudgedTest:
-        """Return the test with the means to gather evidence about it."""
-        asked = JudgedTest(test, self.measurer, self._invocation, progress)
-        old_kernels = self._old_kernels(asked)
-        return asked if old_kernels is None else replace(asked, old_kernel=old_kernels.old_kernel_of)
+    def with_old_kernel(self, test: JudgedTest) -> JudgedTest:
+        """Return the test with the means to find the old kernel of one of its measurements."""
+        old_kernels = self._old_kernels(test)
+        return test if old_kernels is None else replace(test, old_kernel=old_kernels.old_kernel_of)
 
-    def judge(self, measurements: Mapping[str, Measurement], asked: JudgedTest) -> dict[str, Judged]:
+    def judge(self, measurements: Mapping[str, Measurement], test: JudgedTest) -> dict[str, Judged]:
         """Judge one test's measurements; return the verdicts by key.
 
         The device's lock is held for each fresh process, or for the two of a pair. Other runs measure in between.
         """
-        settings, old_kernels = self.settings, self._old_kernels(asked)
+        settings, old_kernels = self.settings, self._old_kernels(test)
         limits = Limits(
-            asked.test.marker,
+            test.marker,
             settings.tolerance,
             settings.confirm,
             "all" if settings.update else "new" if settings.update_new else "none",
@@ -217,22 +216,22 @@ class Judge:
         )
         self.measurer.device.release()
         if self.revision is not None and self._identity.counts_only:
-            there = self._worktrees(asked.test, self.revision)
-            return decide_counted(measurements, limits, there, self._revision_code.known(there), asked.alone)
-        evidence = self._evidence(measurements, asked, limits)
-        with FreshProcesses(asked, settings.confirm) as fresh:
-            judged = judge(evidence, limits, self._resolvers(asked, limits, old_kernels), [fresh.gather])
+            there = self._worktrees(test, self.revision)
+            return decide_counted(measurements, limits, there, self._revision_code.known(there), test.alone)
+        evidence = self._evidence(measurements, test, limits)
+        with FreshProcesses(test, settings.confirm) as fresh:
+            judged = judge(evidence, limits, self._resolvers(test, limits, old_kernels), [fresh.gather])
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
             judged = {key: old_kernels.with_processes(one) for key, one in judged.items()}
         return judged
 
     def _evidence(
-        self, measurements: Mapping[str, Measurement], asked: JudgedTest, limits: Limits
+        self, measurements: Mapping[str, Measurement], test: JudgedTest, limits: Limits
     ) -> dict[str, Evidence]:
         """Return the evidence about the measurements before further processes run."""
         if self.revision is not None:
-            rows = self._revision_code.known(self._worktrees(asked.test, self.revision))
+            rows = self._revision_code.known(self._worktrees(test, self.revision))
             return against_evidence(measurements, limits, self.revision, rows)
         evidence = first_evidence(measurements, self.baseline, limits)
         if not self._is_anchored:
@@ -245,15 +244,15 @@ class Judge:
             for key, one in evidence.items()
         }
 
-    def _resolvers(self, asked: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> list[Resolver]:
+    def _resolvers(self, test: JudgedTest, limits: Limits, old_kernels: OldKernels | None) -> list[Resolver]:
         """Return the methods of comparing changed or unknown code with old code, the best first."""
         kernels: list[Resolver] = [] if old_kernels is None else [old_kernels.gather]
         if self.revision is not None:
-            pairs = CommitPairs(self.revision, asked, lambda one, _: self._worktrees(asked.test, one), limits)
+            pairs = CommitPairs(self.revision, test, lambda one, _: self._worktrees(test, one), limits)
             return [*kernels, pairs.gather]
         if self.settings.settle == "never":
             return []
-        pairs = CommitPairs(self._commits, asked, partial(self._worktrees, asked.test), limits)
+        pairs = CommitPairs(self._commits, test, partial(self._worktrees, test), limits)
         if self._is_anchored:
             return [pairs.gather]
         return [self._old_code_time.bounded(one) for one in (*kernels, pairs.gather)]
@@ -263,7 +262,7 @@ class Judge:
         """Return whether the run compares tests with the commits of their entries' anchors."""
         return self.settings.against == ANCHOR
 
-    def _worktrees(self, test: MeasuredTest, revision: Revision, rounds_share: float = 1.0) -> Worktrees:
+    def _worktrees(self, test: JudgedTest, revision: Revision, rounds_share: float = 1.0) -> Worktrees:
         device, timeout = self._identity.option, test.fresh_seconds
         return Worktrees(self._invocation, revision, device, test.nodeid, test.file, timeout, rounds_share)
 
@@ -273,9 +272,9 @@ class Judge:
             return Peak(self.baseline.device.peak_gbps * 1e9, f"peak in {self.baseline.path}")
         return asked
 
-    def _old_kernels(self, asked: JudgedTest) -> OldKernels | None:
+    def _old_kernels(self, test: JudgedTest) -> OldKernels | None:
         """Return the runner of old kernels next to new ones; None if the device or the run does not support it."""
         old = self.old_code
         if old is None or not self.measurer.device.launches_old_code:
             return None
-        return OldKernels(asked, old.ptx, old.cubin, Looks(self.settings.pairs))
+        return OldKernels(test, old.ptx, old.cubin, Looks(self.settings.pairs))

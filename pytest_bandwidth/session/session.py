@@ -34,7 +34,7 @@ from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.user_code import UserHookFailed, brought, named_failures, place_of
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.process import NO_ROWS
-from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest, further_runs, left_to_parent
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest, further_runs, left_to_parent
 from pytest_bandwidth.evidence.processes.requests import request_of
 from pytest_bandwidth.fixture.bandwidth import Bandwidth
 from pytest_bandwidth.fixture.input import check_detail, checked_tags, refuse_other_devices
@@ -384,18 +384,26 @@ class BandwidthSession:
         seconds = sum(m.rounds.wall_seconds for m in by_key.values())
         # A command-line argument that does not depend on the current folder.
         target = f"{item.path}::{key.partition('::')[2]}"
-        test = MeasuredTest(item.nodeid, target, fixture.marker, seconds)
+        test = JudgedTest(
+            item.nodeid,
+            target,
+            fixture.marker,
+            seconds,
+            self._measurer,
+            invocation_of(self._config),
+            fixture.progress,
+            is_judged=self._judge is not None,
+        )
         try:
             if self._judge is not None:
-                asked = self._judge.asked(test, fixture.progress)
-                judged = self._judge.judge(by_key, asked)
+                test = self._judge.with_old_kernel(test)
+                judged = self._judge.judge(by_key, test)
             else:
-                asked = JudgedTest(test, self._measurer, invocation_of(self._config), fixture.progress, is_judged=False)
                 tolerance = self._settings.tolerance
                 judged = {key: left_to_parent(one, test.marker, tolerance) for key, one in by_key.items()}
             if self._request is None or self._request.adds_evidence:
                 with named_failures("pytest_bandwidth_judged"):
-                    item.ihook.pytest_bandwidth_judged(config=self._config, test=asked, judged=judged)
+                    item.ihook.pytest_bandwidth_judged(config=self._config, test=test, judged=judged)
                 for one in judged.values():
                     if not isinstance(one, Judged):
                         raise UsageError(f"pytest_bandwidth_judged: left {shown(one)} in `judged`, expected a Judged")

@@ -22,7 +22,7 @@ def pytest_bandwidth_peaks(identity):
 def pytest_bandwidth_judged(config, test: JudgedTest, judged: dict[str, Judged]):
     for key, one in judged.items():
         with test.alone():
-            seen = f"{test.test.nodeid} on {test.identity.kind}"
+            seen = f"{test.nodeid} on {test.identity.kind}"
         judged[key] = replace(one, measurement=one.measurement.with_detail("seen", seen))
 
 def pytest_bandwidth_columns():

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement, Rounds
 from pytest_bandwidth.domain.measured.validity import TAKEN_AGAIN
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
-from pytest_bandwidth.evidence.fresh_processes import MeasuredTest, further_runs
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest, further_runs
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.judging.limits import MarkerOptions
@@ -82,12 +82,9 @@ class Telling:
         """What a log would keep."""
 
 
-def judged_by(run, measurements, test, progress=SEEN):
-    return run.judge(measurements, run.asked(test, progress))
-
-
-def a_test(**marker):
-    return MeasuredTest("t.py::t", "t.py::t", MarkerOptions(**marker), 1.0)
+def judged_by(run, measurements, progress=SEEN, **marker):
+    about = ("t.py::t", "t.py::t", MarkerOptions(**marker), 1.0)
+    return run.judge(measurements, JudgedTest(*about, run.measurer, run._invocation, progress))
 
 
 def fresh_row(**more):
@@ -117,7 +114,7 @@ def is_free(run):
 def test_others_may_measure_between_fresh_processes_and_not_during_one(run, tmp_path):
     free = []
     progress = Telling(lambda _: free.append(is_free(run)))
-    judged = judged_by(run, {"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), progress)
+    judged = judged_by(run, {"t": measured(80.0, 100.0)}, progress, min_gbps=90.0)
     assert judged["t"].decision.status is Status.REGRESSED
     assert free == [True, True]
     assert (tmp_path / "seen").read_text().split() == ["held", "held"]
@@ -127,7 +124,7 @@ def test_a_slow_test_without_old_code_is_measured_again(run, tmp_path):
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
     run._whole_baseline = run.baseline
-    decision = judged_by(run, {"t": measured(80.0, 100.0)}, a_test())["t"].decision
+    decision = judged_by(run, {"t": measured(80.0, 100.0)})["t"].decision
     assert (decision.status, decision.rule) == (Status.REGRESSED, Rule.STORED)
     assert decision.numbers.confirmations == (0.8, 0.8)
     # tmp_path is in no repository: so nothing could be compared with old code.
@@ -138,7 +135,7 @@ def test_a_slow_test_without_old_code_is_measured_again(run, tmp_path):
 def test_where_the_device_stays_taken_no_process_starts_and_nothing_is_confirmed(run, tmp_path):
     run.measurer.settings = replace(run.settings, lock_timeout=0.1)
     with DeviceLock(run.measurer.device.identity, 30.0).held():
-        judged = judged_by(run, {"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0))
+        judged = judged_by(run, {"t": measured(80.0, 100.0)}, min_gbps=90.0)
     decision = judged["t"].decision
     assert (decision.status, decision.rule) == (Status.UNDECIDED, Rule.NOT_RERUN)
     assert "is being measured by process" in decision.facts["why"]
@@ -147,7 +144,7 @@ def test_where_the_device_stays_taken_no_process_starts_and_nothing_is_confirmed
 
 def judged_by_floor(run, *labels):
     measurements = {str(label): measured(80.0, 100.0, label) for label in labels}
-    found = judged_by(run, measurements, a_test(min_gbps=90.0))
+    found = judged_by(run, measurements, min_gbps=90.0)
     return {key: one.decision for key, one in found.items()}
 
 
@@ -232,7 +229,7 @@ def test_a_run_that_writes_nothing_does_not_wait(run):
 
 
 def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
-    judged_by(run, {"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0))
+    judged_by(run, {"t": measured(80.0, 100.0)}, min_gbps=90.0)
     assert times_told(tmp_path) == [[0.75, 0.0]] * 2
     whole = rounds(run)
     assert rounds(run, ChildRequest("cpu", rounds_share=0.5)) == pytest.approx(whole / 2, abs=1)
@@ -290,7 +287,7 @@ def judged_while_busy(settings, tmp_path, judged_on):
     entry = Entry("t", gbps=100.0, runs=(then,) * 5, judged_on=judged_on)
     judge.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
     measurement = judge.measurer.measure(Workload(lambda: None, Traffic(BYTES // 2, BYTES // 2)), MARKER, SEEN)
-    return judged_by(judge, {"t": measurement}, MeasuredTest("t.py::t", "t.py::t", MARKER, 1.0))["t"]
+    return judged_by(judge, {"t": measurement}, max_time=0.2)["t"]
 
 
 KINDS = {"the probe": (SLOWER, WAITED), "the kernel": (WAITED, 1e-3), "both": (WAITED, WAITED)}

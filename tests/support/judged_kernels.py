@@ -21,6 +21,7 @@ from pytest_bandwidth.judging.judge import FreshRow
 from pytest_bandwidth.judging.judge import judge as judge_evidence
 from pytest_bandwidth.judging.limits import Limits, MarkerOptions
 from pytest_bandwidth.judging.stored import reference_of
+from pytest_bandwidth.measuring.progress import Progress
 
 KEY = "tests/test_a.py::test_copy"
 OTHER = f"{KEY} @ b"
@@ -135,9 +136,10 @@ def asked_test(room, start=None, alone=nullcontext, seconds=60.0):
         room=room,
         invocation=SimpleNamespace(start=start),
         alone=alone,
-        peak=None,
-        tell=lambda _: None,
-        test=SimpleNamespace(fresh_seconds=seconds, file=Path("t.py")),
+        measurer=SimpleNamespace(peak=None),
+        progress=Progress(),
+        fresh_seconds=seconds,
+        file=Path("t.py"),
         request=lambda kind, **fields: kind("cpu", **fields),
     )
 

@@ -187,12 +187,12 @@ class CommitPairs:
         of_commit: dict[str, dict[str, Evidence]] = {}
         for key, one in asking.items():
             try:
-                of_commit.setdefault(old_code.commit_of(key, one, self.asked.test.file), {})[key] = one
+                of_commit.setdefault(old_code.commit_of(key, one, self.asked.file), {})[key] = one
             except NoOldCode as why:
                 known[key] = _without(one, str(why))
         for commit, together in of_commit.items():
             try:
-                known |= self._compared(old_code.revision(commit, self.asked.tell), together)
+                known |= self._compared(old_code.revision(commit, self.asked.progress.show), together)
             except BandwidthError as error:
                 why_not = old_code.why_not(commit, error)
                 known |= {key: _without(one, why_not) for key, one in together.items()}
@@ -201,7 +201,7 @@ class CommitPairs:
     def _compared(self, revision: Revision, together: Mapping[str, Evidence]) -> dict[str, Evidence]:
         alternate = can_take_turns([one.measurement for one in together.values()], revision)
         sides = self.worktrees_at(revision, ALTERNATE_SHARE if alternate else ROUNDS_SHARE)
-        taken = PairsTaken(sides, self.asked.tell, self.asked.alone, alternate)
+        taken = PairsTaken(sides, self.asked.progress.show, self.asked.alone, alternate)
         subjects = {
             key: Subject(
                 one.measurement.label,

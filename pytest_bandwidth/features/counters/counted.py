@@ -190,7 +190,7 @@ def _ended(name: str, command: Sequence[str], test: JudgedTest, request: CountRe
     """Run a child under the profiler called `name`. Raises CountersFailed if the profiler does not start."""
     try:
         with Child(command, test.invocation.folder, request, direct=False) as child:
-            return child.finish(test.test.fresh_seconds)
+            return child.finish(test.fresh_seconds)
     except OSError as error:
         raise CountersFailed(f"{name} does not start: {error}") from None
 
@@ -203,7 +203,7 @@ def _lacks(name: str, result: ChildResult, so: str = "") -> str | None:
 
 
 def _too_long(name: str, test: JudgedTest) -> str:
-    return f"the test under {name} did not end in {test.test.fresh_seconds:.0f} s"
+    return f"the test under {name} did not end in {test.fresh_seconds:.0f} s"
 
 
 def _last_line(tail: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ def check_options(config: pytest.Config, identity: DeviceIdentity) -> None:
 def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str, Judged]) -> None:
     """Add counts to each judged measurement, and a profiler report to each that is REGRESSED."""
     options = options_of(config, CountersOptions)
-    asked, reports, most = options.counters, options.profile, test.test.marker.max_dram_ratio
+    asked, reports, most = options.counters, options.profile, test.marker.max_dram_ratio
     # Only on a GPU, unless a profiler was named.
     is_counted = asked != "off" and (asked != "auto" or test.identity.on_gpu)
     for key, one in judged.items():
@@ -82,7 +82,7 @@ def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str,
         if one.decision.status is not Status.REGRESSED:
             continue
         report = reports / f"{file_name(key, test.identity.serial)}{REPORT_SUFFIX}"
-        test.tell("profiles the regression")
+        test.progress.show("profiles the regression")
         request = test.request(CountRequest, label=one.measurement.label)
         try:
             # In the folder that was checked at start, even if a test has changed the current folder.
@@ -103,10 +103,10 @@ def _counters(config: pytest.Config, identity: DeviceIdentity) -> Counters:
 
 def _counted(judged: Judged, test: JudgedTest, counters: Counters) -> Judged:
     """Count the DRAM traffic of a judged measurement, and judge by it as well."""
-    label, most = judged.measurement.label, test.test.marker.max_dram_ratio
+    label, most = judged.measurement.label, test.marker.max_dram_ratio
 
     def count(old_kernel: OldKernel | None = None) -> DramTraffic:
-        test.tell("counts what DRAM moves")
+        test.progress.show("counts what DRAM moves")
         return counters.count(test, test.request(CountRequest, label=label, old_kernel=old_kernel))
 
     try:

@@ -8,7 +8,7 @@ from children import gone
 from counted_device import GPU
 
 from pytest_bandwidth.evidence import fresh_processes
-from pytest_bandwidth.evidence.fresh_processes import JudgedTest, MeasuredTest
+from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.features.counters import profilers
 from pytest_bandwidth.features.counters.counted import Counters, CountRequest
@@ -39,8 +39,8 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counters:
 
 def asked(folder: Path) -> JudgedTest:
     """A test that took no time."""
-    invocation, test = Invocation((), folder, as_module=True), MeasuredTest(TEST, TEST, MarkerOptions(), 0.0)
-    return JudgedTest(test, Measurer(Settings(), folder, Task("cpu")), invocation, Progress())
+    measurer, invocation = Measurer(Settings(), folder, Task("cpu")), Invocation((), folder, as_module=True)
+    return JudgedTest(TEST, TEST, MarkerOptions(), 0.0, measurer, invocation, Progress())
 
 
 def test_a_profiler_that_hangs_is_ended_and_tried_twice_for_reports(counters: Counters, tmp_path: Path) -> None:
