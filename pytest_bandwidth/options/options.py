@@ -139,11 +139,6 @@ def given(config: pytest.Config, read: Namespace | None = None) -> dict[str, Giv
     return found
 
 
-def places_of(config: pytest.Config) -> dict[str, str]:
-    """Return where each option was given, as messages name it."""
-    return {name: one.place for name, one in given(config).items()}
-
-
 def own_command(argv: Sequence[str]) -> str:
     """Return a command line's program and this plugin's own options: others may hold secrets, as addresses may.
 
@@ -208,6 +203,7 @@ def handed(config: pytest.Config, name: str) -> dict[str, Any] | None:
 # ---- their values ----------------------------------------------------------------------------------------------------
 
 _READ = pytest.StashKey[dict[type, Any]]()
+_PLACES = pytest.StashKey[dict[str, str]]()
 
 Owner = TypeVar("Owner")
 
@@ -226,6 +222,12 @@ def options_of(config: pytest.Config, owner: type[Owner]) -> Owner:
     return found
 
 
+def places_of(config: pytest.Config) -> dict[str, str]:
+    """Return where each option was given, as messages name it."""
+    _read(config)
+    return config.stash[_PLACES]
+
+
 def all_options(config: pytest.Config) -> dict[str, Any]:
     """Return the values of all options by name."""
     return {name: value for one in _read(config).values() for name, value in asdict(one).items()}
@@ -235,8 +237,9 @@ def _read(config: pytest.Config) -> dict[type, Any]:
     if _READ not in config.stash:
         from pytest_bandwidth.domain.errors import UsageError  # kept out of start-up
 
-        options, values = declared(config.hook), {}
+        options, values, places = declared(config.hook), {}, {}
         for name, one in given(config).items():
+            places[name] = one.place
             option = options[name]
             try:
                 value = bool(one.value) if option.placeholder is None else option.parse(str(one.value))
@@ -252,8 +255,8 @@ def _read(config: pytest.Config) -> dict[type, Any]:
             owner: owner(**{name: values[name] for name, _ in options_in(owner) if name in values})
             for owner in owners(config.hook)
         }
-        _refuse_contradictions(read[Settings], places_of(config))
-        config.stash[_READ] = read
+        _refuse_contradictions(read[Settings], places)
+        config.stash[_READ], config.stash[_PLACES] = read, places
     return config.stash[_READ]
 
 
