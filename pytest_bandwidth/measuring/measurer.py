@@ -99,6 +99,8 @@ class DeviceLock:
         self._lock = FileLock(folder / f"{identity.kind}-{name}.lock", mode=0o600)
         self._line = FileLock(folder / f"{identity.kind}-{name}.line", mode=0o600)
         self._holder = folder / f"{identity.kind}-{name}.holder"
+        # Others' logs show it: no secrets.
+        self._own_command = own_command(sys.argv)[:400]
 
     @contextmanager
     def held(
@@ -125,8 +127,7 @@ class DeviceLock:
             ) from None
         try:
             with suppress(OSError):  # it is only for messages of other processes
-                # Others' logs show it: no secrets.
-                self._holder.write_text(json.dumps({"pid": os.getpid(), "command": own_command(sys.argv)[:400]}))
+                self._holder.write_text(json.dumps({"pid": os.getpid(), "command": self._own_command}))
             yield
         finally:
             with suppress(OSError):
