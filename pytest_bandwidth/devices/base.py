@@ -257,33 +257,23 @@ def run_untimed(workload: Workload, synchronize: Call | None = None) -> object:
 class Device(ABC):
     """Measure or count the work of tests; also the base of devices from `pytest_bandwidth_devices`.
 
-    Every device defines the abstract methods. The other methods fit a device that compiles no CUDA kernels and counts,
-    rather than times, what callables move. A device that times them is a `TimedDevice`.
+    Every device sets `identity` and `xp`, and defines the abstract methods. The other methods fit a device that
+    compiles no CUDA kernels and counts, rather than times, what callables move. A device that times them is a
+    `TimedDevice`.
 
-    launches_old_code: whether it has `old_code`. times_any_stream: whether the work's stream may be unknown to it.
-    check_array: raises UsageError for an array (its path, itself, the name of its framework) that callables may not
+    xp: its array module: cupy on a GPU, numpy on the host. peak: the bandwidth that it cannot exceed; None where
+    unknown. launches_old_code: whether it has `old_code`. times_any_stream: whether the work's stream may be unknown to
+    it. check_array: raises UsageError for an array (its path, itself, the name of its framework) that callables may not
     take here; None = any array that the host or CUDA can time. zones: the `RedZones` of arrays that it makes.
     """
 
+    identity: DeviceIdentity
+    xp: Any
+    peak: Peak | None = None
     launches_old_code = False
     times_any_stream = False
     check_array: Callable[[str, Any, str], None] | None = None
     zones: Any = None
-
-    @property
-    @abstractmethod
-    def identity(self) -> DeviceIdentity:
-        """Return the device's identity."""
-
-    @property
-    def peak(self) -> Peak | None:
-        """Return the bandwidth that it cannot exceed; None where unknown."""
-        return None
-
-    @property
-    @abstractmethod
-    def xp(self) -> Any:
-        """Return the array module: cupy on a GPU, numpy on the host."""
 
     @abstractmethod
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:

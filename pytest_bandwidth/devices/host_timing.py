@@ -185,12 +185,8 @@ class HostTimedDevice(TimedDevice):
     """
 
     def __init__(self, identity: DeviceIdentity, probes: Any, eviction: CacheEviction) -> None:
-        self._identity, self._probes, self._eviction = identity, probes, eviction
+        self.identity, self._probes, self._eviction = identity, probes, eviction
         self._watch, self._run_delay = ActivityWatch(), RunDelay()
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        return self._identity
 
     def now(self) -> float:
         return clock.perf_counter()

@@ -55,7 +55,7 @@ from pytest_bandwidth.devices.red_zones import ZONE_BYTES, RedZones
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
-from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
+from pytest_bandwidth.domain.device import Conditions, Fact
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.roofline import SM_CLOCK_MHZ
@@ -90,10 +90,11 @@ class CudaDevice(TimedDevice):
             **opened.management,
             "other_processes": ownership.how if ownership.known else f"not watched: {ownership.how}",
         }
-        self._cupy, self._index, self._facts = opened.cupy, opened.index, facts
+        self.xp = self._cupy = opened.cupy
+        self._index, self._facts = opened.index, facts
         self._guard, self._runtime = opened.guard, opened.runtime
-        self._identity = join_identity(facts, known, extra)
-        self._peak = choose_peak(self._identity, arithmetic_peak(facts, known))
+        self.identity = join_identity(facts, known, extra)
+        self.peak = choose_peak(self.identity, arithmetic_peak(facts, known))
         self._max_memory_clock_mhz = known.max_memory_clock_mhz
         self._blocking = timing.launch_blocking(os.environ)
         # Cards that cannot hold their maximum under load (a T4: 1590 MHz, 585 by default) have a default clock.
@@ -105,7 +106,7 @@ class CudaDevice(TimedDevice):
         self._probes = ProbeSet(
             opened.module.get_function,
             self._random_bytes,
-            self._free_pool,
+            self._cupy.get_default_memory_pool().free_all_blocks,
             self._guard,
             self._cupy.zeros(1, np.uint32),
         )
@@ -118,18 +119,6 @@ class CudaDevice(TimedDevice):
         self._in_graph: int | None = None  # launches in the graph that each sample replays; None = no graph
         self._sums = partial(device_sums, self._cupy, opened.module.get_function("sum_words"), facts.sm_count)
         self._seed, self._whole_seed = int.from_bytes(os.urandom(8), "little"), 0
-
-    @property
-    def identity(self) -> DeviceIdentity:
-        return self._identity
-
-    @property
-    def peak(self) -> Peak | None:
-        return self._peak
-
-    @property
-    def xp(self) -> Any:
-        return self._cupy
 
     @property
     def method(self) -> str:
@@ -297,7 +286,7 @@ class CudaDevice(TimedDevice):
                 return contents_text(array, self._sums(array if is_own else self._arrays.adopted(array)))
 
     def peak_flops(self, precision: str) -> float | None:
-        return datasheet_flops(self._identity, precision)
+        return datasheet_flops(self.identity, precision)
 
     def run(self, workload: Workload) -> object:
         """Run the workload once, untimed, to completion. Raises DeviceLost where that poisons the context."""
@@ -497,7 +486,7 @@ class CudaDevice(TimedDevice):
             self._runtime.wait_device()
             self._probes.release()
             self._runtime.release_memory()
-            self._free_pool()
+            self._cupy.get_default_memory_pool().free_all_blocks()
 
     def _keep(self) -> None:
         """Keep all objects of a lost context alive, and silence CuPy's errors about them when Python ends."""
@@ -535,9 +524,6 @@ class CudaDevice(TimedDevice):
         grid = min(-(-count // RANDOM_THREADS), 32 * self._facts.sm_count)
         args = (words, np.uint64(seed), np.uint64(keep), np.uint64(fixed), np.int64(count))
         self._fill_kernel((grid,), (RANDOM_THREADS,), args)
-
-    def _free_pool(self) -> None:
-        self._cupy.get_default_memory_pool().free_all_blocks()
 
     def _detail(self, stream: Any) -> dict[str, Any]:
         def nothing_launched() -> Call:  # launched as the measurement's samples are

@@ -50,6 +50,8 @@ class TinygradDevice(HostTimedDevice):
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        # The module tinygrad has Tensor, TinyJit and dtypes; tinygrad has no module with NumPy's API.
+        self.xp = backend.tinygrad
         self._source = RandomSource()
         self._counts = Counts(backend.tinygrad)
         # The size of the last cache level: None where unknown, 0 where it makes no difference.
@@ -58,11 +60,6 @@ class TinygradDevice(HostTimedDevice):
         probes = BackendProbes(backend)
         eviction = CacheEviction(probes.reader, 0 if backend.is_interpreter else cache, assumed_bytes)
         super().__init__(identify(backend), probes, eviction)
-
-    @property
-    def xp(self) -> Any:
-        """Return the module tinygrad, for its Tensor, TinyJit and dtypes: it has no module with NumPy's API."""
-        return self._backend.tinygrad
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return a realized tensor of values in [1, 2) with random mantissas (integers: all bits random).
@@ -191,6 +188,8 @@ class BackendProbes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        # The module tinygrad has Tensor, TinyJit and dtypes; tinygrad has no module with NumPy's API.
+        self.xp = backend.tinygrad
         self._source = RandomSource()
         self._kept: list[Any] = []
 

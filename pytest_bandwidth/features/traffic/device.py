@@ -150,7 +150,7 @@ class TrafficDevice(Device):
         self._archs = tuple(archs)
         several = len(archs) > 1
         # The identity names no list of architectures: each baseline entry names its own in its key.
-        self._identity = DeviceIdentity(
+        self.identity = DeviceIdentity(
             kind="traffic",
             name="traffic" if several else f"traffic {archs[0]}",
             memory_bytes=None,
@@ -179,13 +179,9 @@ class TrafficDevice(Device):
         self._numba = NumbaDriver(arch, lambda launch: self._execute_foreign(launch, self._numba))
 
     @property
-    def identity(self) -> DeviceIdentity:
-        return self._identity
-
-    @property
     def chosen(self) -> DeviceIdentity:
-        settings = {"arch": self._arch, **self._identity.settings}
-        return replace(self._identity, name=f"traffic {self._arch}", settings=settings, variant=self._arch)
+        settings = {"arch": self._arch, **self.identity.settings}
+        return replace(self.identity, name=f"traffic {self._arch}", settings=settings, variant=self._arch)
 
     def choose(self, variant: str | None) -> None:
         if len(self._archs) == 1:
@@ -352,7 +348,7 @@ class TrafficDevice(Device):
             launches = [launch for *_, launch in launched]
             makers = dict(self._makers)
             if makers and any(one.nvrtc_version for one in executions):
-                makers[COMPILER_SETTING] = self._identity.settings[COMPILER_SETTING]
+                makers[COMPILER_SETTING] = self.identity.settings[COMPILER_SETTING]
         execution = together(executions)
         # Baselines compare the method: counts of a sample of blocks differ from counts of all blocks.
         sampled = any(one.sample_spread is not None for one in executions)
