@@ -297,10 +297,11 @@ class Device(ABC):
         array[...] = 0
         return array
 
-    def lay_zones(self, array: Any) -> None:
-        """Detect writes beyond the ends of an array that this device made in this test, where it can."""
+    def with_zones(self, array: Any) -> Any:
+        """Return an array that this device made in this test, and detect writes beyond its ends, where it can."""
         if self.zones is not None:
             self.zones.lay(array)
+        return array
 
     def written_out_of_bounds(self) -> str | None:
         """Describe this test's writes beyond the ends of such arrays; None where there were no such writes."""

@@ -63,10 +63,6 @@ class ReadFiles:
     _orphans: tuple[frozenset[str], frozenset[str]] | None = None
     _tree: list[str] | None = None
 
-    @property
-    def root(self) -> str:
-        return self.opened.root
-
     def list_of(self, nodeid: str, test_file: str, fixtures: Collection[str], plugins: Iterable[str]) -> FileList:
         """Return the files that a test depends on. Raises FilesUnknown.
 
@@ -187,30 +183,30 @@ class ReadFiles:
         return _is_own(file) and self._is_relevant(file)
 
     def _is_below(self, file: str) -> bool:
-        return file.startswith(os.path.join(self.root, ""))
+        return file.startswith(os.path.join(self.opened.root, ""))
 
     def _is_relevant(self, file: str) -> bool:
         known = self._relevant.get(file)
         if known is None:
-            inside = os.path.relpath(file, self.root).split(os.sep) if self._is_below(file) else ()
+            inside = os.path.relpath(file, self.opened.root).split(os.sep) if self._is_below(file) else ()
             named = [self.opened.normal(folder) for name in _CACHES if (folder := os.environ.get(name))]
             caches = [os.path.join(folder, "") for folder in named]
             # A compiler's folder that holds the root folder as well is no cache.
-            caches = [folder for folder in caches if not os.path.join(self.root, "").startswith(folder)]
+            caches = [folder for folder in caches if not os.path.join(self.opened.root, "").startswith(folder)]
             left_out = (*_installed(), *caches)
             known = self._relevant[file] = _LEFT_OUT.isdisjoint(inside) and not file.startswith(left_out)
         return known
 
     def _key(self, file: str, loaded: _Loaded) -> str:
         if self._is_below(file):
-            return file[len(self.root) :].lstrip(os.sep).replace(os.sep, "/")
+            return file[len(self.opened.root) :].lstrip(os.sep).replace(os.sep, "/")
         names = loaded.names.get(file)
         return f"{min(names) if names else os.path.basename(file)} (outside the root folder)"
 
     def _whole_tree(self) -> list[str]:
         if self._tree is None:
             found: list[str] = []
-            for folder, folders, files in os.walk(self.root):
+            for folder, folders, files in os.walk(self.opened.root):
                 inside = [name for name in folders if name not in _LEFT_OUT]
                 folders[:] = [one for one in inside if not os.path.exists(os.path.join(folder, one, "pyvenv.cfg"))]
                 found += (os.path.join(folder, name) for name in files)
@@ -255,7 +251,7 @@ class ReadFiles:
         known = self._hashes.get(file)
         if known is not None and known[0] == now and first in (None, now):
             return known[1]
-        short = shown(os.path.relpath(file, self.root))
+        short = shown(os.path.relpath(file, self.opened.root))
         if now is None or first not in (None, now):
             raise FilesUnknown(f"{short} was replaced or removed after it was read")
         try:

@@ -25,7 +25,7 @@ def device():
 
 def made(device, how, shape, dtype="float32"):
     array = getattr(device, how)(shape, dtype)
-    device.lay_zones(array)
+    device.with_zones(array)
     return array
 
 
