@@ -293,28 +293,10 @@ def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLi
     return (Span(word, (colour,)), Span(f" {printable(listed(names, 1))}: {printable(text)}"))
 
 
-def not_measured_lines(not_measured: Mapping[str, str]) -> list[TerminalLine]:
-    """Write one line for all entries whose test ran and did not measure them. not_measured: why, by key."""
-    if not not_measured:
-        return []
-    return [(Span("NOT MEASURED", ("yellow", "bold")), Span(f" {_entries(not_measured)}"))]
-
-
-def unmeasured_sentence(not_measured: Mapping[str, str]) -> str:
-    """Write a sentence on the entries that no test measured, and why."""
-    return f"no test measured {_entries(not_measured)}"
-
-
-def _entries(not_measured: Mapping[str, str]) -> str:
+def named_entries(not_measured: Mapping[str, str]) -> str:
+    """Name the baseline's entries that were not measured. not_measured: why, by key."""
     named = [f"{printable(key)} ({printable(why)})" for key, why in not_measured.items()]
     return f"{counted(len(named), 'entry')} of the baseline: {listed(named, ENTRIES_NAMED)}"
-
-
-def skipped_lines(skipped: Mapping[str, int]) -> list[str]:
-    """Write a line for each reason why tests skip on this device. skipped: how many, by reason."""
-    return [
-        f"skipped on this device: {counted(number, 'test')}: {printable(reason)}" for reason, number in skipped.items()
-    ]
 
 
 def change_lines(path: str, changes: Sequence[Change]) -> list[TerminalLine]:

@@ -12,14 +12,12 @@ from contextlib import suppress
 from functools import cache
 from os.path import exists, normpath  # of a path that no file system takes, Path.exists raises
 from pathlib import Path, PurePosixPath
-from shlex import quote
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_error
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 
@@ -247,7 +245,6 @@ def _left_out_by(options: Namespace, config: pytest.Config, items: list[pytest.I
     return set(items).difference(kept)
 
 
-MOST_NAMED = 10
 # Files that make a folder a rootdir, by pytest's documentation ("Initialization: determining rootdir and configfile").
 _OF_ROOTDIRS = frozenset(
     ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
@@ -309,13 +306,6 @@ def of_other_rootdirs(keys: Collection[str], root: Path, baseline: Path) -> dict
     return found
 
 
-def elsewhere_sentence(elsewhere: Mapping[str, str]) -> str:
-    """Return a sentence about entries whose tests belong to another rootdir. elsewhere: that rootdir, by key."""
-    folders = list(dict.fromkeys(elsewhere.values()))
-    what = "1 entry is" if len(elsewhere) == 1 else f"{len(elsewhere)} entries are"
-    return f"{what} of tests of another rootdir, for its runs to measure: {listed(folders, MOST_NAMED)}"
-
-
 def _rootdirs_below(top: Path) -> Iterator[Path]:
     """Yield folders that are rootdirs if pytest starts in them, the higher ones first."""
     waiting, seen = deque([str(top)]), 0
@@ -345,24 +335,6 @@ def _text_of(folder: Path, file: str) -> str:
             with open(path, encoding="utf-8", errors="replace") as lines:
                 return lines.read(_LONGEST_FILE)
     return ""
-
-
-def gone_sentence(gone: Sequence[str], path: str) -> str:
-    """Return a sentence about entries whose tests are gone, with the command that removes the entries."""
-    named = " ".join(quote(key) for key in gone[:MOST_NAMED])
-    more = f" (and {len(gone) - MOST_NAMED} more)" if len(gone) > MOST_NAMED else ""
-    what = "1 entry has" if len(gone) == 1 else f"{len(gone)} entries have"
-    remove = f"pytest-bandwidth baseline prune {quote(path)} {named}{more}"
-    return f"{what} no test any more; rename the key of a renamed test, or: {remove}"
-
-
-def moved_sentence(moved: tuple[str, str], root: Path) -> str:
-    """Return a sentence about node ids that begin at another folder than the baseline's keys."""
-    test, key = moved
-    return (
-        f"the baseline has no entry of these tests, and {key} for {test}: node ids begin at the rootdir, which is "
-        f"{root}; start pytest in the folder where the baseline was written, or put a pytest.ini there"
-    )
 
 
 def _tests_of(key: str) -> list[str]:

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import pytest
 
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.text import Address, masked
-from pytest_bandwidth.domain.units import drop_of_log, format_percent
+from pytest_bandwidth.domain.text import Address, listed, masked
+from pytest_bandwidth.domain.units import counted, drop_of_log, format_percent
 from pytest_bandwidth.domain.user_code import UserHookFailed, named_failures
 from pytest_bandwidth.options.errors import called_hook
 from pytest_bandwidth.options.options import all_options, settings_of
@@ -45,14 +46,11 @@ from pytest_bandwidth.reports.terminal import (
     Span,
     TerminalLine,
     header_line,
-    not_measured_lines,
-    skipped_lines,
+    named_entries,
     summary_lines,
-    unmeasured_sentence,
 )
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.wording import device_sentence
-from pytest_bandwidth.session.collection import elsewhere_sentence, gone_sentence, moved_sentence
 from pytest_bandwidth.session.publishing.gathered import (
     Device,
     DeviceReport,
@@ -65,6 +63,9 @@ from pytest_bandwidth.session.publishing.gathered import (
 from pytest_bandwidth.session.publishing.run_files import conftest_hooks, reporters_of, run_files, write_files
 from pytest_bandwidth.session.publishing.update import update_baselines
 from pytest_bandwidth.session.run import describe, new_run_id, revision_of
+
+# How many entries a remark names.
+MOST_NAMED = 10
 
 
 def publish(
@@ -156,16 +157,27 @@ def _write_documents(config: pytest.Config, reports: Sequence[DeviceReport], sta
 def _unmeasurable(entries: Unmeasurable, baseline: str | None, settings: Settings, root: Path) -> Iterator[Remark]:
     """Yield remarks about entries that no test measures; with strict they fail the run, since no test can fail."""
     kind: Literal["failure", "note"] = "failure" if settings.strict else "note"
-    if entries.gone and baseline:
-        yield Remark(kind, gone_sentence(entries.gone, baseline), ABSENT)
-    if entries.elsewhere:
-        yield Remark("note", elsewhere_sentence(entries.elsewhere))
+    if (gone := entries.gone) and baseline:
+        named = " ".join(quote(key) for key in gone[:MOST_NAMED])
+        more = f" (and {len(gone) - MOST_NAMED} more)" if len(gone) > MOST_NAMED else ""
+        what = "1 entry has" if len(gone) == 1 else f"{len(gone)} entries have"
+        remove = f"pytest-bandwidth baseline prune {quote(baseline)} {named}{more}"
+        yield Remark(kind, f"{what} no test any more; rename the key of a renamed test, or: {remove}", ABSENT)
+    if elsewhere := entries.elsewhere:
+        folders = listed(list(dict.fromkeys(elsewhere.values())), MOST_NAMED)
+        what = "1 entry is" if len(elsewhere) == 1 else f"{len(elsewhere)} entries are"
+        yield Remark("note", f"{what} of tests of another rootdir, for its runs to measure: {folders}")
     if entries.moved is not None:
-        yield Remark(kind, moved_sentence(entries.moved, root), MOVED)
+        test, key = entries.moved
+        text = (
+            f"the baseline has no entry of these tests, and {key} for {test}: node ids begin at the rootdir, which is "
+            f"{root}; start pytest in the folder where the baseline was written, or put a pytest.ini there"
+        )
+        yield Remark(kind, text, MOVED)
     if entries.exempt:
         yield Remark("note", f"left out on the command line: {entries.exempt} of the baseline's entries")
     if entries.not_measured and settings.strict:
-        yield Remark(kind, unmeasured_sentence(entries.not_measured))
+        yield Remark(kind, f"no test measured {named_entries(entries.not_measured)}")
 
 
 def _device_loss(device: Device, rows: Sequence[Row], settings: Settings) -> Iterator[Remark]:
@@ -241,11 +253,15 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
             # pytest does not show the headers of other processes.
             reporter.write_line(header_line(report.device, report.baseline, report.name))
         summary = summary_lines(report.outcomes, width, verbose=verbose)
-        for line in (*summary, *report.changes, *not_measured_lines(report.results.not_measured)):
+        for line in (*summary, *report.changes):
             _write_line(reporter, line)
+        if unmeasured := report.results.not_measured:
+            _write_line(reporter, (Span("NOT MEASURED", ("yellow", "bold")), Span(f" {named_entries(unmeasured)}")))
         for path in report.written:
             reporter.write_line(f"wrote {printable(path)}")
-        for note in (*skipped_lines(report.results.skipped), *report.remarks_of("note")):
+        for reason, number in report.results.skipped.items():
+            reporter.write_line(f"skipped on this device: {counted(number, 'test')}: {printable(reason)}")
+        for note in report.remarks_of("note"):
             reporter.write_line(printable(note))
         for line_of_ci in report.commands.splitlines():
             reporter.write_line(line_of_ci)
