@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.device import READ_OTHERWISE, TimedOn
+from pytest_bandwidth.domain.device import READ_OTHERWISE
 from pytest_bandwidth.domain.measured.measurement import NOTE
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
 from pytest_bandwidth.domain.text import listed
@@ -113,20 +113,6 @@ def header_line(device: Mapping[str, Any], baseline: str | None, name: str | Non
         peak = f"peak {format_gbps(known['gbps'])} ({known.get('source')})"
     judged_by = baseline or "none (measuring only)"
     return printable(f"bandwidth: {name or device['name']}; {peak}; baseline: {judged_by}")
-
-
-def uncommitted_line(files: Sequence[str]) -> str:
-    """Warn, before an update measures, that its runs will belong to no commit."""
-    return (
-        f"bandwidth: {printable(listed(files, 1))} is not committed: commit it before this update, so that later "
-        "runs can compare with this code"
-    )
-
-
-def disabled_line(device: str, timed_on: TimedOn) -> str:
-    """Write the first line of a run that measures nothing (--bandwidth-disable)."""
-    once = "kernels are executed once, uncounted" if timed_on == "nothing" else "bodies run once, untimed"
-    return f"bandwidth: {printable(device)}; disabled: {once}; nothing is judged"
 
 
 def _verdict(outcome: Outcome) -> str:

@@ -29,7 +29,7 @@ from pytest_bandwidth.domain.errors import (
 )
 from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, FORTRAN_ORDER, NOT_EXECUTED, NOTE, XPASS, Finding
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
-from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.text import listed, shown
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.user_code import UserHookFailed, brought, named_failures, place_of
 from pytest_bandwidth.domain.verdict import Rule, Status
@@ -50,7 +50,7 @@ from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.read_files.listing import ReadFiles, files_of_test
 from pytest_bandwidth.read_files.opened import watching
 from pytest_bandwidth.reports import wording
-from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
+from pytest_bandwidth.reports.terminal import header_line
 from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
 from pytest_bandwidth.session.collection import COLLECTED, by_test, entries_of, key_of, reason_of
 from pytest_bandwidth.session.judge import Judge
@@ -100,16 +100,21 @@ class BandwidthSession:
         judge, settings = self._judge, self._settings
         identity, peak = self._measurer.device.identity, self._measurer.peak
         if settings.disable:
-            return [disabled_line(identity.name, identity.timed_on)]
+            once = "kernels are executed once, uncounted" if identity.counts_only else "bodies run once, untimed"
+            return [f"bandwidth: {printable(identity.name)}; disabled: {once}; nothing is judged"]
         judged_by = None if judge is None else judge.judged_by
         lines = [header_line(device_plain(identity, peak), judged_by)]
         if judge is None:
             return lines
         notes = (None if judge.baseline is None else judge.baseline.note, judge.why_old_kernels_cannot_run)
         lines += [f"bandwidth: {printable(note)}" for note in notes if note is not None]
-        if settings.writes_baseline and not identity.counts_only:
-            uncommitted = uncommitted_code(self._config.rootpath, settings.baseline)
-            lines += [uncommitted_line(uncommitted)] if uncommitted else []
+        # Timed runs of an update belong to a commit.
+        updates = settings.writes_baseline and not identity.counts_only
+        if updates and (uncommitted := uncommitted_code(self._config.rootpath, settings.baseline)):
+            lines.append(
+                f"bandwidth: {printable(listed(uncommitted, 1))} is not committed: commit it before this update, so "
+                "that later runs can compare with this code"
+            )
         return lines
 
     def wait_for_turn(self) -> None:
@@ -269,7 +274,7 @@ class BandwidthSession:
         reason = item.stash.get(_NOT_HERE, None)
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
         # This device measured the test once, and cannot any more: for example, its kernel is not modelled now.
-        no_longer = reason is not None and self._is_own_baseline and self._is_for_this_device(item)
+        no_longer = reason is not None and self._is_of_this_device(item)
         if not_measured and (self._strict or no_longer) and not expected_to_fail:
             report.outcome = "failed"
             lines = [printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items()]
@@ -360,19 +365,19 @@ class BandwidthSession:
         # The run need not measure the entries of another device.
         return () if baseline is None or baseline.code_of is not None else baseline.entries
 
-    def _is_for_this_device(self, item: pytest.Item) -> bool:
-        """Return whether the test's marker allows this device."""
+    def _is_of_this_device(self, item: pytest.Item) -> bool:
+        """Return whether the run compares with a baseline of this device, and the test's marker allows the device.
+
+        A baseline of another device has only code.
+        """
+        baseline = None if self._judge is None or self._settings.writes_baseline else self._judge.baseline
+        if baseline is None or baseline.device is None:
+            return False
         try:
             refuse_other_devices(read_marker(list(item.iter_markers("bandwidth"))), self._measurer.device.chosen)
         except BandwidthError:
             return False
         return True
-
-    @property
-    def _is_own_baseline(self) -> bool:
-        """Return whether this run compares with a baseline of this device; one of another device has only code."""
-        baseline = None if self._judge is None or self._settings.writes_baseline else self._judge.baseline
-        return baseline is not None and baseline.device is not None
 
     @cached_property
     def _entries_by_test(self) -> Mapping[str, set[str]]:
