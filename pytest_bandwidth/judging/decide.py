@@ -21,10 +21,10 @@ from pytest_bandwidth.domain.verdict import NO_NUMBERS, Decision, Numbers, Rule,
 from pytest_bandwidth.judging.evidence import Ask, Evidence, OldCodeComparison, setup_of
 from pytest_bandwidth.judging.limits import (
     OF_PEAK,
+    RESOURCE_OF_LIMIT,
     Limits,
     MarkerOptions,
     figure_of,
-    first_exceeded,
     first_missed,
     first_unseen,
 )
@@ -64,10 +64,11 @@ def held_to_resources(decided: Decided, measurement: Measurement, marker: Marker
             return decided
         is_open = not decided.status.warns or decided.rule in _NO_ENTRY
         return Decision(Status.UNDECIDED, f"floor:{next(iter(bounds))}") if is_open else decided
-    if (exceeded := first_exceeded(bounds, measurement.resources)) is None:
-        return decided
-    name, limit, seen = exceeded
-    return Decision(Status.REGRESSED, f"floor:{name}", Numbers(observed=seen, reference=limit))
+    for name, limit in bounds.items():
+        seen = getattr(measurement.resources, RESOURCE_OF_LIMIT[name])
+        if seen > limit:
+            return Decision(Status.REGRESSED, f"floor:{name}", Numbers(observed=seen, reference=limit))
+    return decided
 
 
 def _by_figures(evidence: Evidence, limits: Limits) -> Decision | Ask:

@@ -8,7 +8,6 @@ from typing import Literal
 
 from pytest_bandwidth.domain import values
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
-from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.values import argument
 from pytest_bandwidth.judging.pairs import Looks
@@ -23,7 +22,7 @@ _METRIC_OF_FLOOR = {
 # Floors that are shares of the device's peak.
 OF_PEAK = ("min_utilization", "min_sol")
 # By the marker's argument, the resource of a compiled kernel that it limits.
-_RESOURCE_OF_LIMIT = {"max_registers": "registers", "max_spill_bytes": "local_bytes"}
+RESOURCE_OF_LIMIT = {"max_registers": "registers", "max_spill_bytes": "local_bytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class MarkerOptions:
     @property
     def resource_limits(self) -> dict[str, int]:
         """Return the limits of a compiled kernel's resources, by name; they hold with and without a baseline."""
-        return {name: limit for name in _RESOURCE_OF_LIMIT if (limit := getattr(self, name)) is not None}
+        return {name: limit for name in RESOURCE_OF_LIMIT if (limit := getattr(self, name)) is not None}
 
 
 def first_missed(floors: Mapping[str, float], figures: Metrics) -> tuple[str, float, float] | None:
@@ -90,15 +89,9 @@ def first_unseen(floors: Mapping[str, float], figures: Metrics) -> str | None:
     return None
 
 
-def first_exceeded(limits: Mapping[str, int], resources: KernelResources) -> tuple[str, int, int] | None:
-    """Return name, limit and observation of the first upper bound that a kernel's resources exceed."""
-    seen = ((name, limit, getattr(resources, _RESOURCE_OF_LIMIT[name])) for name, limit in limits.items())
-    return next((one for one in seen if one[2] > one[1]), None)
-
-
 def is_of_resources(floor: str | None) -> bool:
     """Return whether the floor of a rule ``floor:NAME`` limits resources, as an upper bound."""
-    return floor in _RESOURCE_OF_LIMIT
+    return floor in RESOURCE_OF_LIMIT
 
 
 def floor_of(rule: str) -> str | None:
