@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Run
+from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measured.metrics import Metrics, anchor_of, choose_metric, median_metrics
@@ -86,7 +86,7 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Referen
     """Return the entry after an update with `fresh`, which holds only this update's runs.
 
     Fields that people write by hand (tolerance, xfail, note, judged_on, unknown keys) stay.
-    tolerance, reference: those that judge the test, for `metric_of_update`; reference is None without an old figure.
+    tolerance, reference: those that judge the test; reference is None without an old figure.
     """
     if old is None:
         return _summed(replace(fresh, anchor=anchor_of(fresh.runs)))
@@ -103,15 +103,6 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Referen
         runs = (*continued(old.runs, fresh.runs), *fresh.runs)[-NEWEST_RUNS_KEPT:]
         return _summed(replace(kept, runs=runs, anchor=old.anchor or anchor_of(old.runs)))
     return _summed(replace(kept, anchor=anchor_of(fresh.runs)))
-
-
-def metric_of_update(old: Entry, fresh: Entry, asked: Metric | None = None) -> Metric:
-    """Return the figure that judges the test. An update compares new runs with the old ones by it.
-
-    fresh: an entry with at least one run.
-    """
-    judged = replace(old, judged_on=old.judged_on or fresh.judged_on)
-    return choose_metric(asked, judged, median_metrics(fresh.runs), None)
 
 
 def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:

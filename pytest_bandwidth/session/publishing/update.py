@@ -19,6 +19,7 @@ from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.stored_kernel import CUBIN
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.measured.metrics import choose_metric, median_metrics
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.evidence.fresh_processes import further_runs
@@ -28,7 +29,7 @@ from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.judging.stored import reference_of
 from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.entries import entries_of, joined, merged, metric_of_update
+from pytest_bandwidth.outcomes.entries import entries_of, joined, merged
 from pytest_bandwidth.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.outcomes.run_findings import OUTLIER, model_of
 from pytest_bandwidth.reports.terminal import TerminalLine, change_lines
@@ -257,5 +258,6 @@ def _merge(
     tolerance = tolerance_of(of_marker.tolerance, old, baseline, settings.tolerance)
     if old is None or not new.runs:  # there are no figures to compare
         return merged(old, new, tolerance, None)
-    figure = metric_of_update(old, new, of_marker.judged_on)
+    judged = replace(old, judged_on=old.judged_on or new.judged_on)
+    figure = choose_metric(of_marker.judged_on, judged, median_metrics(new.runs), None)
     return merged(old, new, tolerance, reference_of(old, figure, identity.on_host))
