@@ -11,7 +11,9 @@ from os.path import isdir, isfile  # Path's methods raise for a name that no fil
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import CompiledCode, KernelSource
-from pytest_bandwidth.devices.code.compiled import LARGEST_READ, is_binary, is_ptx, kernel_in
+from pytest_bandwidth.devices.code.compiled import LARGEST_READ, is_ptx, kernel_in
+from pytest_bandwidth.devices.code.cubin import MAGIC
+from pytest_bandwidth.devices.code.fatbin import CONTAINER
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.kernel_signature import without_comments
 from pytest_bandwidth.domain.errors import KernelError
@@ -132,7 +134,7 @@ def read_source(
 def _compiled_in(file: Path, name: str | None) -> tuple[str, tuple[CompiledCode, ...]] | None:
     """Return a kernel's symbol and code out of a binary file; None for any other file. Raises KernelError, OSError."""
     with file.open("rb") as opened:
-        if not is_binary(opened.read(8)):
+        if not opened.read(8).startswith((MAGIC, CONTAINER)):
             return None
     state = file.stat()
     if state.st_size > LARGEST_READ:

@@ -45,11 +45,6 @@ def is_ptx(text: str) -> bool:
     return ".version" in text and _VERSION.match(without_comments(text)) is not None
 
 
-def is_binary(start: bytes) -> bool:
-    """Return whether a file that starts so holds binary compiled code."""
-    return start.startswith((MAGIC, CONTAINER))
-
-
 def code_of_ptx(text: str) -> CompiledCode:
     target = _TARGET.search(text)
     arch, is_exact = (0, False) if target is None else (int(target[1]), bool(target[2]))

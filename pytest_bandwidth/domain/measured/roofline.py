@@ -41,16 +41,11 @@ READ_AGAIN = 2.5
 
 
 def ridge_point(peak_flops: float, peak_bytes_per_second: float) -> float:
-    """Compute the FLOP per byte at which compute and memory take equally long: peak FLOP/s ÷ peak bytes/s."""
-    return peak_flops / peak_bytes_per_second
-
-
-def attainable_flops(intensity: float, peak_flops: float, peak_bytes_per_second: float) -> float:
-    """Compute the FLOP/s under the roofline: min(peak FLOP/s, intensity × peak bytes/s).
+    """Compute the FLOP per byte at which compute and memory take equally long: peak FLOP/s ÷ peak bytes/s.
 
     Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009.
     """
-    return min(peak_flops, intensity * peak_bytes_per_second)
+    return peak_flops / peak_bytes_per_second
 
 
 def utilization_class(utilization: float, bounds: ClassBounds = CLASS_BOUNDS) -> UtilizationClass | None:

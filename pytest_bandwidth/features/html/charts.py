@@ -14,7 +14,6 @@ from statistics import median
 from typing import Any, Literal
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.roofline import attainable_flops
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.outcomes.outcome import mapping, number
 from pytest_bandwidth.reports.pages import (
@@ -222,7 +221,7 @@ def _roofs(run: RunDocument, low: float, high: float, slope: float | None) -> Po
         for precision, gflops in peaks.items():
             name = f"{digits(gflops / 1000)} TFLOP/s {precision}".rstrip()
             ridge = min(max(gflops / peak, low), high)
-            corners += [_corner(name, x, attainable_flops(x, gflops, peak)) for x in sorted({low, ridge, high})]
+            corners += [_corner(name, x, min(gflops, x * peak)) for x in sorted({low, ridge, high})]
         if not peaks:
             corners = [_corner("", x, x * peak) for x in (low, high)]
     if slope is not None:

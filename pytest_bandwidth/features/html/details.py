@@ -25,9 +25,6 @@ ROWS_AT_MOST, FACT_AT_MOST = 100, 400
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 COMMAND_AT_MOST = 300
 CODE_AT_MOST = 40_000
-# The samples of all results share this many figures, so that a page's size depends little on how many were taken.
-SAMPLES_IN_ALL = 200_000
-SAMPLES_EACH = (20, 120)
 # Samples are kept to this share of their median: finer than any timer resolves, and small in the page.
 SAMPLE_STEP = 1e-4
 _CODE = {"same": "the baseline's", "changed": "changed since the baseline"}
@@ -196,12 +193,6 @@ def _known(facts: Facts) -> Facts:
 
 
 # ---- data of the two charts ------------------------------------------------------------------------------------------
-
-
-def samples_each(results: int) -> int:
-    """Return how many samples of each series a page with so many results shows."""
-    least, most = SAMPLES_EACH
-    return max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * results)))
 
 
 def runs_of(outcome: Outcome) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.features.html.charts import detail_specs, token_specs
-from pytest_bandwidth.features.html.details import detail_of, samples_each
+from pytest_bandwidth.features.html.details import detail_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
 from pytest_bandwidth.reports.columns import Column, columns
@@ -33,6 +33,9 @@ _TEMPLATES = Templates("pytest_bandwidth.features.html")
 CHART_FRAME = 110
 NAME_AT_MOST = 160
 TEXT_AT_MOST = 80
+# The samples of all results share this many figures, so that a page's size depends little on how many were taken.
+SAMPLES_IN_ALL = 200_000
+SAMPLES_EACH = (20, 120)
 # The largest number by which the page's script can sort.
 LARGEST = 1e18
 # Column widths in rem: of a character, of the margin, and of the bar or axis next to a cell's text.
@@ -125,7 +128,9 @@ def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
 
 def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data for the page's script; rows in the table's order."""
-    each = samples_each(len(run.outcomes))
+    # How many samples of each series the page shows.
+    least, most = SAMPLES_EACH
+    each = max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * len(run.outcomes))))
     # Numbers of texts, in the order of their first use; most texts repeat.
     texts: defaultdict[str, int] = defaultdict(count().__next__)
     facts = columns("details")
