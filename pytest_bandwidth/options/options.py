@@ -56,12 +56,8 @@ def marker_help() -> str:
 
 def declared(hook: Any) -> dict[str, Option]:
     """Return all options by name, those of features included. hook: pytest's, or the registry's."""
-    return {name: option for owner in owners(hook) for name, option in options_in(owner)}
-
-
-def owners(hook: Any) -> tuple[type, ...]:
-    """Return the dataclasses that declare options."""
-    return Settings, *hook.pytest_bandwidth_options()
+    owners = (Settings, *hook.pytest_bandwidth_options())
+    return {name: option for owner in owners for name, option in options_in(owner)}
 
 
 def usage_error(error: Exception | str) -> pytest.UsageError:
@@ -253,7 +249,7 @@ def _read(config: pytest.Config) -> dict[type, Any]:
             values[name] = value
         read = {
             owner: owner(**{name: values[name] for name, _ in options_in(owner) if name in values})
-            for owner in owners(config.hook)
+            for owner in (Settings, *config.hook.pytest_bandwidth_options())
         }
         _refuse_contradictions(read[Settings], places)
         config.stash[_READ], config.stash[_PLACES] = read, places
