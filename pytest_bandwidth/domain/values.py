@@ -14,6 +14,8 @@ from os.path import isfile  # Path.is_file raises for a name that no file system
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth.registry import later
+
 Parser = Callable[[str], Any]
 
 
@@ -57,25 +59,13 @@ def switch(text: str) -> bool:
 figure = one_of("relative", "gbps")
 seconds = positive(86_400, "seconds, more than 0 and at most 86400")
 processors = positive(10**6, "a number of processors, more than 0")
-
-
-def gbps(text: str) -> float:
-    """Parse a bandwidth, in GB/s or with a unit."""
-    from pytest_bandwidth.domain.units import parse_gbps
-
-    return parse_gbps(text)
-
-
-def fraction(text: str) -> float:
-    """Parse a fraction below 1, such as 0.05 or 5%."""
-    from pytest_bandwidth.domain.units import parse_fraction
-
-    return parse_fraction(text)
+# A bandwidth, in GB/s or with a unit; a fraction below 1, such as 0.05 or 5%.
+gbps, fraction = later("domain.units:parse_gbps"), later("domain.units:parse_fraction")
 
 
 def positive_fraction(text: str) -> float:
     """Parse a fraction over 0."""
-    value = fraction(text)
+    value: float = fraction(text)
     if value == 0:
         raise ValueError(f"found {text[:40]!r}, expected more than 0 %")
     return value
