@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
 from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed, Invocation, Room, StartedAhead, room_on
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, WholeRun
 from pytest_bandwidth.judging.evidence import Ask, Evidence
-from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
+from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Decider, FreshRow, Judged
 from pytest_bandwidth.judging.limits import MarkerOptions, tolerance_of
 from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, DeviceLock, Measurer
 from pytest_bandwidth.measuring.progress import Progress
@@ -121,7 +121,7 @@ class FreshProcesses(StartedAhead):
         self._test, self._confirm = test, confirm
         self.rows: list[Mapping[str | None, FreshRow]] = []
 
-    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+    def gather(self, asking: Mapping[str, Evidence], rule: Decider) -> Mapping[str, Evidence]:
         """Measure all again in new processes, until no measurement needs another one or no process can run."""
         known = dict(asking)
         while any(rule(one) is Ask.PROCESSES for one in known.values()):

@@ -38,13 +38,13 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.units import counted, format_seconds
-from pytest_bandwidth.domain.verdict import Rule as Rules
+from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import Child, StartedAhead
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, read_old_kernel
 from pytest_bandwidth.judging.causes import recorded_resources
 from pytest_bandwidth.judging.evidence import Ask, Evidence, OldCodeComparison
-from pytest_bandwidth.judging.judge import ROUNDS_SHARE, FreshRow, Judged, Rule
+from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Decider, FreshRow, Judged
 from pytest_bandwidth.judging.pairs import Looks, floor_of_both
 from pytest_bandwidth.registry import hooks
 
@@ -63,7 +63,7 @@ class OldKernels:
         self._test, self._old_ptx, self._old_cubin, self._looks = test, old_ptx, old_cubin, looks
         self._seen: defaultdict[str | None, _Seen] = defaultdict(_Seen)
 
-    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+    def gather(self, asking: Mapping[str, Evidence], rule: Decider) -> Mapping[str, Evidence]:
         """Compare new kernels with their old ones, if these are available; record the reason for each that is not."""
         known = dict(asking)
         kept: dict[str, OldKernel] = {}
@@ -100,7 +100,7 @@ class OldKernels:
         drops, new = tuple(one[DROP] for one in seen.results), tuple(row.figures.gbps for row in seen.rows)
         old = tuple(gbps * one[RATIO] for gbps, one in zip(new, seen.results, strict=True))
         floor = max(((one[FLOOR], one[FLOOR_SHARE]) for one in seen.results), default=(0.0, 0.0))
-        return OldCodeComparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended, floor=floor)
+        return OldCodeComparison(Rule.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended, floor=floor)
 
     def with_processes(self, judged: Judged) -> Judged:
         """Return a judged measurement with its processes' figures, placed before those of other processes."""
@@ -163,7 +163,7 @@ class OldKernels:
             return None
         return cubin
 
-    def _measure(self, kept: Mapping[str, OldKernel], known: Mapping[str, Evidence], rule: Rule) -> dict[str, str]:
+    def _measure(self, kept: Mapping[str, OldKernel], known: Mapping[str, Evidence], rule: Decider) -> dict[str, str]:
         """Run processes until each is decided; return, by key, why some cannot be."""
         trouble: dict[str, str] = {}
         before: set[str] = set()
@@ -223,7 +223,7 @@ class OldKernels:
             if row is None:
                 continue
             seen = self._seen[old.label]
-            result = row["detail"].get(Rules.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            result = row["detail"].get(Rule.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
             seen.refused = result.get(REFUSED) or seen.refused
             seen.sectors = result.get(SECTORS) or seen.sectors
             if TROUBLE in result:
@@ -344,7 +344,7 @@ def measure_with_old_code(
     except DeviceLost as error:
         _give_up(asked, report, f"it faults: {_first_line(error)}")
     except BandwidthError as error:
-        return measure(workload).with_detail(Rules.OLD_KERNEL, {TROUBLE: _first_line(error)})
+        return measure(workload).with_detail(Rule.OLD_KERNEL, {TROUBLE: _first_line(error)})
     try:
         measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
         old.restore()
@@ -353,7 +353,7 @@ def measure_with_old_code(
     except DeviceLost as error:
         _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
     alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
-    return alone.with_detail(Rules.OLD_KERNEL, seen)
+    return alone.with_detail(Rule.OLD_KERNEL, seen)
 
 
 def load_old(device: Device, asked: OldKernel, workload: Workload) -> tuple[OldCode, str | None]:
@@ -413,7 +413,7 @@ def _ended_if_it_hangs(asked: OldKernel, report: Report) -> Iterator[None]:
 
 def _give_up(asked: OldKernel, report: Report, why: str) -> NoReturn:
     """Report the reason and end this process at once: clean-up would wait for the device, or fail on its context."""
-    report([{"label": asked.label, "detail": {Rules.OLD_KERNEL: {TROUBLE: why}}}])
+    report([{"label": asked.label, "detail": {Rule.OLD_KERNEL: {TROUBLE: why}}}])
     os._exit(1)
 
 

@@ -27,9 +27,9 @@ ALTERNATE_SHARE = 0.5
 # Tests are judged one by one: a test that looks fast leaves so much of the time to later ones that may look slow.
 SHARE_OF_UNSUSPICIOUS = 0.5
 
-Rule = Callable[[Evidence], Decision | Ask]
+Decider = Callable[[Evidence], Decision | Ask]
 # Returns more evidence, by key, as long as the rule asks for it; without more evidence, the reason in `why_not`.
-Resolver = Callable[[Mapping[str, Evidence], Rule], Mapping[str, Evidence]]
+Resolver = Callable[[Mapping[str, Evidence], Decider], Mapping[str, Evidence]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def judge(
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
-    rule: Rule = partial(decide, limits=limits)
+    rule: Decider = partial(decide, limits=limits)
     known = dict(evidence)
     decided: dict[str, Decision] = {}
     while True:
@@ -99,7 +99,7 @@ class OldCodeTime:
     def bounded(self, resolver: Resolver) -> Resolver:
         """Return the resolver with a limit of time: afterwards it only adds the reason to `why_not`."""
 
-        def gather(asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+        def gather(asking: Mapping[str, Evidence], rule: Decider) -> Mapping[str, Evidence]:
             allowed = {}
             for key, one in asking.items():
                 # A test without stored figures, or with a loss by them, may use all of the time.

@@ -18,8 +18,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.statistics import median_known
-from pytest_bandwidth.domain.verdict import Decision, Status
-from pytest_bandwidth.domain.verdict import Rule as Rules
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.alternate import precision_for
 from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits, NoOldCode
 from pytest_bandwidth.evidence.commit_pairs.process import (
@@ -44,7 +43,7 @@ from pytest_bandwidth.judging.evidence import (
     first_evidence,
     setup_of,
 )
-from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Judged, Rule
+from pytest_bandwidth.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Decider, Judged
 from pytest_bandwidth.judging.limits import Limits
 from pytest_bandwidth.judging.pairs import Looks, Pair, floor_of_both
 from pytest_bandwidth.outcomes.outcome import Outcome
@@ -95,7 +94,7 @@ class Paired:
             return decided
         if self.entry is None:
             return not_there(revision)
-        return Decision(Status.UNDECIDED, Rules.NOTHING_VALID, facts={"text": self.why_not or revision})
+        return Decision(Status.UNDECIDED, Rule.NOTHING_VALID, facts={"text": self.why_not or revision})
 
 
 @dataclass(slots=True)
@@ -174,7 +173,7 @@ class CommitPairs:
     worktrees_at: Callable[[Revision, float], Worktrees]
     limits: Limits
 
-    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+    def gather(self, asking: Mapping[str, Evidence], rule: Decider) -> Mapping[str, Evidence]:
         """Take pairs for all measurements of a commit together, until each is decided."""
         del rule  # pairs alone decide
         old_code = self.old_code
@@ -288,7 +287,7 @@ def decide_counted(
     """Decide counts by comparison with a revision's, by key. One process is enough: counts are reproducible."""
     revision, tolerance = worktrees.revision, limits.marker.tolerance or 0.0
     if all(runs_same_code(m, rows.get(m.label)) for m in measurements.values()):
-        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED, facts={"revision": str(revision)})
+        unchanged = Decision(Status.OK, Rule.CODE_UNCHANGED, facts={"revision": str(revision)})
         entries = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items()}
         return {
             key: Judged(m, entries[key], held_to_resources(unchanged, m, limits.marker))
@@ -311,7 +310,7 @@ def decide_counted(
 
 def not_there(revision: object, *why_not: str) -> Decision:
     """Return the decision for a revision without a measurement to compare with."""
-    return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(revision)}, why_not=why_not)
+    return Decision(Status.UNDECIDED, Rule.NOT_THERE, facts={"revision": str(revision)}, why_not=why_not)
 
 
 def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Looks) -> dict[str, Paired]:
