@@ -26,7 +26,7 @@ from pytest_bandwidth.domain.user_code import UserHookFailed, named_failures
 from pytest_bandwidth.options.errors import called_hook
 from pytest_bandwidth.options.options import all_options, settings_of
 from pytest_bandwidth.options.settings import Settings
-from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
+from pytest_bandwidth.outcomes.outcome import from_plain
 from pytest_bandwidth.outcomes.run_findings import (
     ABSENT,
     DEVICE_LOSS,
@@ -217,7 +217,11 @@ def _write_document(
         report.add_problem(error)
     clean = cleaner(config.rootpath, private=settings_of(config).private)
     whole = redacted(whole, clean)
-    outcomes = [_redacted(outcome, clean) for outcome in report.outcomes]
+    outcomes = []  # for reporters alone: cleaning many takes time
+    for outcome in report.outcomes if reporters_of(config) else ():
+        plain = outcome.to_plain()
+        cleaned = redacted(plain, clean)
+        outcomes.append(outcome if cleaned is plain else from_plain(cleaned))
     report.written, problems = write_files(config, whole, outcomes, suffix)
     for problem in problems:
         report.add_problem(problem)
@@ -236,12 +240,6 @@ def _write_document(
     if refusal is not None:
         report.remarks.append(Remark("note", refusal))
     report.commands = annotations(whole, place)
-
-
-def _redacted(outcome: Outcome, clean: Clean) -> Outcome:
-    plain = outcome.to_plain()
-    cleaned = redacted(plain, clean)
-    return outcome if cleaned is plain else from_plain(cleaned)
 
 
 def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequence[DeviceReport]) -> None:
