@@ -236,13 +236,13 @@ class Measurer:
         if self.runs_once or self.task.untimed:
             return self.run_once(workload, progress)
         workload = replace(workload, cold=workload.cold and marker.cold is not False)
-        with self._alone(), self.locked(progress):
+        with self._alone(progress):
             return self.task.measure(self.device, workload, lambda one: self._measure_valid(one, marker, progress))
 
     def run_once(self, workload: Workload, progress: Progress) -> Measurement:
         """Run the workload once, for its results. If only its code is wanted, a counted workload does not run."""
         task, device, value, resources = self.task, self.device, None, None
-        with self._alone(), self.locked(progress):
+        with self._alone(progress):
             inputs = device.inputs_of(workload) if task.tells_code else None
             if inputs is None:
                 value = task.run(device, workload)
@@ -258,7 +258,7 @@ class Measurer:
         arrays = whole_arrays(given, workload) if self.identifies_code else []
         if not arrays:
             return Inputs()
-        with self._alone(), self.locked(progress):
+        with self._alone(progress):
             if workload.setup is not None:
                 workload.setup()
             try:
@@ -268,7 +268,7 @@ class Measurer:
 
     def value_of(self, workload: Workload, progress: Progress) -> object:
         """Run a workload once, untimed, as `measure` would, and return its value."""
-        with self._alone(), self.locked(progress):
+        with self._alone(progress):
             return self.device.run(workload)
 
     def held_to_kernel(self, measurement: Measurement, workload: Workload, progress: Progress) -> Measurement:
@@ -282,7 +282,7 @@ class Measurer:
             return measurement
         progress.show("counts what the kernel touches")
         found, host_args = None, partial(self.device.host_args, launch)
-        with self._alone(), self.locked(progress):
+        with self._alone(progress):
             if workload.setup is not None:
                 workload.setup()
             with suppress(KernelError):
@@ -295,8 +295,8 @@ class Measurer:
         return replace(counted, invalid=faster_than_light(counted))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Refuse to measure inside another measurement, or on a lost device; notice when the device gets lost."""
+    def _alone(self, progress: Progress) -> Iterator[None]:
+        """Lock the device; refuse a measurement inside another one, or on a lost device; notice when it gets lost."""
         if self._lost is not None:
             raise DeviceLost(f"not measured: {self._lost}")
         if self._measuring:
@@ -305,7 +305,8 @@ class Measurer:
             )
         self._measuring = True
         try:
-            yield
+            with self.locked(progress):
+                yield
         except DeviceLost as error:
             self._lost = f"an earlier test in this process broke the device's context ({error})"
             raise
