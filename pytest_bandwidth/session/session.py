@@ -80,7 +80,7 @@ class BandwidthSession:
     ) -> None:
         self._config = config
         self._measurer, self._judge = measurer, judge
-        self._settings, self._request = measurer.settings, request_of(config)
+        self._settings, self._request, self._invocation = measurer.settings, request_of(config), invocation_of(config)
         self._strict = measurer.settings.strict and judge is not None
         self._problem = problem
         self._line = ProgressLine(config)
@@ -324,7 +324,7 @@ class BandwidthSession:
         if takes_further:
             try:
                 self._measurer.device.release()
-                given["further"] = further_runs(settings, invocation_of(self._config), identity, peak, lambda _: None)
+                given["further"] = further_runs(settings, self._invocation, identity, peak, lambda _: None)
             except (BandwidthError, OSError) as error:
                 given["trouble"] = str(error)
         if is_worker:
@@ -395,7 +395,7 @@ class BandwidthSession:
             fixture.marker,
             seconds,
             self._measurer,
-            invocation_of(self._config),
+            self._invocation,
             fixture.progress,
             is_judged=self._judge is not None,
         )
@@ -484,7 +484,7 @@ class BandwidthSession:
         settings, places, given = self._settings, places_of(self._config), self._config.option
         if settings.baseline is None:
             return None
-        words = ["python", "-m", "pytest"] if invocation_of(self._config).as_module else ["pytest"]
+        words = ["python", "-m", "pytest"] if self._invocation.as_module else ["pytest"]
         words += ["-c", str(given.inifilename)] if given.inifilename else []
         words += [f"--rootdir={given.rootdir}"] if given.rootdir else []
         # A path relative to the folder where pytest was started; a node id is relative to the rootdir.
