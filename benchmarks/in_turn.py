@@ -85,7 +85,7 @@ def in_turn(both: Worktrees, number: int, without: Sequence[tuple[str, Callable[
     with ExitStack() as stack:
         for name, nothing in without:
             stack.enter_context(patch.object(processes, name, nothing))
-        found = both.in_turn(number, FINEST_PRECISION)
+        found = both.alternating(number, FINEST_PRECISION)
     if not (found.head[None].is_valid and found.base[None].is_valid):
         return {}
     return {"seconds": found.drops[None]} if None in found.drops else {}

@@ -411,7 +411,7 @@ class Controller:
                 device = {} if request.device else {"device": results.device}
                 code = {row.outcome.key: row.code_plain() for row in results.rows}
                 # Tests that check results fail where kernels are not executed, but the code of these tests is known.
-                outcomes = results.outcomes if request.tells_code else results.succeeded
+                outcomes = results.outcomes if request.reports_code else results.succeeded
                 rows += [outcome.to_plain() | device | code[outcome.key] for outcome in outcomes]
             request.hand_over(rows)
             return

@@ -140,7 +140,7 @@ def _shown(baseline: Baseline, entry: Entry, on_host: bool) -> Shown:
         spread = reference.spread
         detects = reference.detects(tolerance, DEFAULTS.confirm)
         advised = runs_needed(reference, tolerance, DEFAULTS.confirm) if reference.runs else DEFAULTS.runs
-        is_blunt = not reference.sees(tolerance, DEFAULTS.confirm)
+        is_blunt = not reference.resolves(tolerance, DEFAULTS.confirm)
     values = [value for run in entry.runs if (value := metrics_of_run(run).of(figure)) is not None]
     facts: dict[str, Any] = {
         **{name: getattr(entry, name) for name in _OF_ENTRY},

@@ -403,8 +403,8 @@ class AgainstGood:
             self._notify(f"counts at {candidate.commit[:SHORT_HASH]}")
             rows = by_label(sides.head())
         else:
-            in_turn = self.device.on_host and not self.good.holds_plugin
-            taken = PairsTaken(sides, self._notify, partial(self._lock.held, self._notify), in_turn)
+            alternates = self.device.on_host and not self.good.holds_plugin
+            taken = PairsTaken(sides, self._notify, partial(self._lock.held, self._notify), alternates)
             taken.take(FINEST_PRECISION)  # the first pair gives the tolerances
             rows = taken.pairs[0].head
         wanted = {

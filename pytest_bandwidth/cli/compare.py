@@ -313,7 +313,7 @@ def _code_between(then: Sequence[Outcome], now: Sequence[Outcome]) -> Code | Non
     by = "ptx" if now[-1].counts else "sass"
     if all(one.is_same(before[0], by=by) for one in (*before[1:], *after)):
         return "same"
-    return "changed" if after[-1].standing(before[-1], by=by) == "changed" else None
+    return "changed" if after[-1].compared_with(before[-1], by=by) == "changed" else None
 
 
 def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str], count: int) -> list[dict[str, str]]:

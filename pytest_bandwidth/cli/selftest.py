@@ -330,7 +330,7 @@ def answer(measurer: Measurer, asked: Mapping[str, Any]) -> dict[str, Any]:
     for drop in order:
         measurement = measured_triad(measurer, asked["mib"], drop)
         reason = None if measurement.invalid is None else measurement.invalid.text
-        if reason is None and not (figures := metrics_of_measurement(measurement)).share_told:
+        if reason is None and not (figures := metrics_of_measurement(measurement)).has_credible_share:
             reason = disbelief(figures)
         if reason is not None:
             return {"invalid": reason}

@@ -172,7 +172,7 @@ class SharedArrays:
         for unused in given_up:
             _system().munmap(unused.address, unused.length)
 
-    def told(self, touched: Iterable[Any] = ()) -> list[tuple[int, int, int]]:
+    def listed(self, touched: Iterable[Any] = ()) -> list[tuple[int, int, int]]:
         """List the arrays; return for each its bytes, their offset in its pages, and the bytes of these.
 
         touched: the workload's known arguments; only arrays among them are listed, or all arrays where it has no array.
@@ -184,7 +184,7 @@ class SharedArrays:
         self._kept = [buffer for _, buffer in buffers if buffer is not None]
         return [(array.size, array.skew, array.length) for array in self._listed]
 
-    def tells_all(self, touched: Iterable[Any]) -> bool:
+    def lists_all(self, touched: Iterable[Any]) -> bool:
         """Return whether all of the workload's known arguments are in listed arrays, and there are any.
 
         touched: the known arguments; numbers do not count.

@@ -45,10 +45,10 @@ def decide(evidence: Evidence, limits: Limits) -> Decision | Ask:
 
     Raises UsageError for a floor that is a share of an unknown peak.
     """
-    return held_to_resources(_by_figures(evidence, limits), evidence.measurement, limits.marker)
+    return with_resource_limits(_by_figures(evidence, limits), evidence.measurement, limits.marker)
 
 
-def held_to_resources(decided: Decided, measurement: Measurement, marker: MarkerOptions) -> Decided | Decision:
+def with_resource_limits(decided: Decided, measurement: Measurement, marker: MarkerOptions) -> Decided | Decision:
     """Return REGRESSED for a kernel of more registers or local memory than the marker allows.
 
     Return UNDECIDED where they are unknown on a GPU, or on a model of one, unless the decision is UNDECIDED for another
@@ -238,7 +238,7 @@ def _by_gate(
     """Decide by the log drop of so many processes from a stored reference; gaining: that of a gain, if different."""
     if drop > reference.gate(tolerance, processes):
         return Decision(Status.REGRESSED, Rule.STORED, numbers)
-    if not reference.sees(tolerance, processes):
+    if not reference.resolves(tolerance, processes):
         needed = runs_needed(reference, tolerance, processes) if reference.runs else None
         return Decision(Status.UNDECIDED, Rule.TOO_NOISY, numbers, {"by": Rule.STORED, "runs_needed": needed})
     improved = -drop > reference.gate(tolerance, gaining or processes)
@@ -383,7 +383,7 @@ def _stored(evidence: Evidence, limits: Limits) -> Decision | Ask:
     if reference is None or figures is None:
         return Decision(Status.UNDECIDED, Rule.EMPTY_ENTRY, facts={"lacks": "bandwidth"}, why_not=why_not)
     observed = evidence.observed
-    if observed is None or (reference.figure == "relative" and not figures.share_told):
+    if observed is None or (reference.figure == "relative" and not figures.has_credible_share):
         return Decision(Status.UNDECIDED, Rule.NO_PROBE, why_not=why_not)
     values = [value for process in evidence.fresh if (value := process.of(reference.figure)) is not None]
     ended = evidence.fresh_ended

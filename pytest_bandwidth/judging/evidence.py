@@ -140,8 +140,8 @@ def comparison_of_pairs(
     figure = figure_of_pairs(pairs, asked, regime)
     even = [pair for pair in pairs if pair.even]
     lost_share = False
-    if figure == "relative" and even and middle_of([pair.base for pair in even]).share_told:
-        lost_share = not middle_of([pair.head for pair in even]).share_told
+    if figure == "relative" and even and middle_of([pair.base for pair in even]).has_credible_share:
+        lost_share = not middle_of([pair.head for pair in even]).has_credible_share
     drops = [(drop, pair) for pair in even if (drop := pair.drop(figure)) is not None]
     return OldCodeComparison(
         Rule.PAIRS,

@@ -84,7 +84,7 @@ def first_missed(floors: Mapping[str, float], figures: Metrics) -> tuple[str, fl
 def first_unseen(floors: Mapping[str, float], figures: Metrics) -> str | None:
     """Return the first floor whose figure is missing or not credible: it can neither hold nor be missed."""
     for name in floors:
-        if figure_of(name, figures) is None or (name == "min_relative" and not figures.share_told):
+        if figure_of(name, figures) is None or (name == "min_relative" and not figures.has_credible_share):
             return name
     return None
 

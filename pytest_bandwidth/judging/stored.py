@@ -56,7 +56,7 @@ class Reference:
         """Return the log drop above which the median of so many new processes is a regression."""
         return max(log_of_drop(tolerance), _noise(self.spread, self.degrees, self.runs, processes))
 
-    def sees(self, tolerance: float, processes: int) -> bool:
+    def resolves(self, tolerance: float, processes: int) -> bool:
         """Return whether a drop above the tolerance is past the gate, although noise may widen the gate."""
         return self.gate(tolerance, processes) <= log_of_drop(tolerance) * _ROUNDING
 

@@ -197,7 +197,7 @@ class Measurer:
     @property
     def runs_once(self) -> bool:
         """Return whether workloads run just once, untimed."""
-        return self.settings.disable or self.task.tells_code
+        return self.settings.disable or self.task.reports_code
 
     @property
     def identifies_code(self) -> bool:
@@ -243,10 +243,10 @@ class Measurer:
         """Run the workload once, for its results. If only its code is wanted, a counted workload does not run."""
         task, device, value, resources = self.task, self.device, None, None
         with self._alone(progress):
-            inputs = device.inputs_of(workload) if task.tells_code else None
+            inputs = device.inputs_of(workload) if task.reports_code else None
             if inputs is None:
                 value = task.run(device, workload)
-                if task.tells_code and workload.launch is not None:
+                if task.reports_code and workload.launch is not None:
                     resources = device.resources(workload.launch)  # old code is launched with its entry's shape
         method = "disabled" if self.settings.disable else UNMEASURED
         what = (workload.label, workload.traffic, device.identity, method, Rounds(), self.peak)
@@ -271,7 +271,7 @@ class Measurer:
         with self._alone(progress):
             return self.device.run(workload)
 
-    def held_to_kernel(self, measurement: Measurement, workload: Workload, progress: Progress) -> Measurement:
+    def with_touched_bytes(self, measurement: Measurement, workload: Workload, progress: Progress) -> Measurement:
         """Add the distinct bytes of a GPU launch with known PTX, counted on its current arrays, where that is possible.
 
         The measurement is invalid where it took less time than they need. A child leaves the count to its parent.

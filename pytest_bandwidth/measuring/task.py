@@ -36,7 +36,7 @@ class Task:
     # Whether a parent judges. The parent holds the device's lock, if it gave the device.
     for_parent: ClassVar[bool] = False
     # Whether workloads only report their code, and hand over a kernel's PTX: nothing is timed or counted.
-    tells_code: ClassVar[bool] = False
+    reports_code: ClassVar[bool] = False
     # Whether nothing is timed: each workload runs once, for an observer such as a profiler.
     untimed: ClassVar[bool] = False
     retries: ClassVar[int] = INVALID_RETRIES

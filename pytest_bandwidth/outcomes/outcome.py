@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import is_share_told
+from pytest_bandwidth.domain.measured.measurement import is_credible_share
 from pytest_bandwidth.domain.measured.roofline import (
     CLASS_BOUNDS,
     ClassBounds,
@@ -107,13 +107,13 @@ class Outcome:
     profile: str | None = None
 
     @property
-    def code_standing(self) -> Literal["same", "changed"] | None:
+    def code_state(self) -> Literal["same", "changed"] | None:
         """Return whether the code is the entry's, or certainly another; None where that is unknown."""
         known = (self.baseline or {}).get("code")
         if not isinstance(known, Mapping):
             return None
         then = identity_of_plain(known)
-        return identity_of_plain(self.code_identity).standing(then, by="ptx" if self.counts else "sass")
+        return identity_of_plain(self.code_identity).compared_with(then, by="ptx" if self.counts else "sass")
 
     def to_entry(self, **others: Any) -> Entry:
         """Return this row as a baseline's entry, without figures. others: fields to set or replace."""
@@ -133,7 +133,7 @@ class Outcome:
     @property
     def valid_utilization(self) -> float | None:
         """Return the utilization for people and tables; None where it is invalid, or a share that is not credible."""
-        credible = self.utilization_of == "peak" or is_share_told(self.utilization)
+        credible = self.utilization_of == "peak" or is_credible_share(self.utilization)
         return self.utilization if self.is_valid and credible else None
 
     @property
@@ -144,7 +144,7 @@ class Outcome:
     @property
     def valid_relative(self) -> float | None:
         """Return the share of the probe for people and tables; None where it is invalid, or not credible."""
-        return self.relative if self.is_valid and is_share_told(self.relative) else None
+        return self.relative if self.is_valid and is_credible_share(self.relative) else None
 
     @property
     def short_name(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement, is_share_told, is_warm
+from pytest_bandwidth.domain.measured.measurement import OF_WORK, UNTOUCHED, Measurement, is_credible_share, is_warm
 from pytest_bandwidth.domain.measured.validity import ABOVE_PROBE, OF_OTHERS
 from pytest_bandwidth.domain.text import DOCUMENTATION, listed
 from pytest_bandwidth.domain.units import (
@@ -135,7 +135,11 @@ def observation(measurement: Measurement) -> str:
     shares = []
     if measurement.peak is not None and measurement.utilization is not None:
         shares.append(f"{format_percent(measurement.utilization)} of peak")
-    if measurement.relative is not None and measurement.probe_gbps is not None and is_share_told(measurement.relative):
+    if (
+        measurement.relative is not None
+        and measurement.probe_gbps is not None
+        and is_credible_share(measurement.relative)
+    ):
         shares.append(f"{format_percent(measurement.relative, 1)} of the probe's {format_gbps(measurement.probe_gbps)}")
     return f"{seen} ({', '.join(shares)})" if shares else seen
 

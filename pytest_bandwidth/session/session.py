@@ -468,7 +468,7 @@ class BandwidthSession:
                 code_diff=change.diff,
             )
             written = one.decision.status is Status.SAVED
-            kept = one.measurement if written or self._measurer.task.tells_code else None
+            kept = one.measurement if written or self._measurer.task.reports_code else None
             ptx, cubin, files = (None, None, None) if kept is None else (kept.ptx, kept.cubin, kept.files)
             item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, cubin, files))
             self._writes |= written

@@ -33,7 +33,7 @@ def both_of(memory):
 
 def exchanged(one, two, places):
     """Have both go through all steps; return the numbers of what was exchanged."""
-    assert [*one.told()] == [*two.told()]
+    assert [*one.listed()] == [*two.listed()]
     for step in (one.copy, *(partial(side.same, run=lambda: None) for side in (one, two))):
         numbers = step(places)
         places = [place for place in places if place[0] in numbers]
@@ -53,8 +53,8 @@ def test_all_is_told_where_every_array_that_the_workload_is_given_can_be_exchang
         ([*numbers], False),
         ([], False),
     ):
-        arrays.told(touched)
-        assert arrays.tells_all(touched) == expected
+        arrays.listed(touched)
+        assert arrays.lists_all(touched) == expected
 
 
 @pytest.mark.parametrize("size", [1, SMALL, HUGE])
@@ -86,13 +86,13 @@ def test_what_holds_the_same_lies_in_the_same_memory_until_it_is_restored(memory
 def test_told_are_those_that_the_workload_is_given(memory):
     arrays = SharedArrays(memory)
     kept = [arrays.allocate(size) for size in (SMALL, HUGE, 2 * HUGE)]
-    assert [size for size, _, _ in arrays.told([kept[1][100:], 3.0, np.zeros(10)])] == [HUGE]
-    assert [size for size, _, _ in arrays.told([3.0])] == [SMALL, HUGE, 2 * HUGE], "it names no array"
-    assert arrays.told([np.zeros(10)]) == []
+    assert [size for size, _, _ in arrays.listed([kept[1][100:], 3.0, np.zeros(10)])] == [HUGE]
+    assert [size for size, _, _ in arrays.listed([3.0])] == [SMALL, HUGE, 2 * HUGE], "it names no array"
+    assert arrays.listed([np.zeros(10)]) == []
     assert all(array.ctypes.data % 64 == 0 for array in kept)
     del kept[1]
     gc.collect()
-    assert [size for size, _, _ in arrays.told()] == [SMALL, 2 * HUGE], "those in use"
+    assert [size for size, _, _ in arrays.listed()] == [SMALL, 2 * HUGE], "those in use"
 
 
 def test_where_in_their_pages_arrays_begin_is_the_same_for_both_and_changes_from_pair_to_pair(memory):
@@ -100,7 +100,7 @@ def test_where_in_their_pages_arrays_begin_is_the_same_for_both_and_changes_from
         arrays = SharedArrays(memory, seed)
         kept = [arrays.allocate(size) for size in sizes]
         assert len(kept) == len(sizes)
-        return [skew for _, skew, _ in arrays.told()]
+        return [skew for _, skew, _ in arrays.listed()]
 
     assert skews(1, [HUGE, HUGE, SMALL, SMALL]) == skews(1, [HUGE, HUGE, SMALL, SMALL])
     one, two, small, other_small = skews(1, [HUGE, HUGE, SMALL, SMALL])
@@ -147,14 +147,14 @@ def test_an_array_that_is_given_up_meanwhile_is_restored_all_the_same(memory):
     one.restore()
     gc.collect()
     assert (again == 4).all()
-    assert len(one.told()) == 1
+    assert len(one.listed()) == 1
 
 
 def test_what_is_empty_or_larger_and_more_arrays_than_that_are_made_elsewhere(memory, monkeypatch):
     monkeypatch.setattr(shared_arrays, "MOST_ARRAYS", 1)
     arrays = SharedArrays(memory)
     assert arrays.allocate(0) is arrays.allocate(shared_arrays.MOST_BYTES + 1) is None
-    assert arrays.told() == []
+    assert arrays.listed() == []
     kept = arrays.allocate(SMALL)
     assert arrays.allocate(SMALL) is None
     del kept
@@ -175,7 +175,7 @@ def test_large_arrays_stay_each_processs_own_where_shared_memory_has_no_huge_pag
     arrays = SharedArrays(memory)
     small, huge = arrays.allocate(SMALL), arrays.allocate(HUGE)
     small[:] = huge[:] = 6
-    arrays.told()
+    arrays.listed()
     system = System("madvise")
     monkeypatch.setattr(shared_arrays, "_system", lambda: system)
     assert arrays.copy([(0, 0), (1, ROOM)]) == [0]
@@ -190,7 +190,7 @@ def test_where_pages_cannot_be_moved_each_has_its_own(memory, monkeypatch):
     both = [arrays.allocate(SMALL) for _ in range(2)]
     for array in both:
         array[:] = 1
-    arrays.told()
+    arrays.listed()
     assert arrays.copy([(0, 0), (1, ROOM)]) == [0, 1]
     moves, move = count(1), shared_arrays._system().mremap
     system = System("none")
@@ -201,7 +201,7 @@ def test_where_pages_cannot_be_moved_each_has_its_own(memory, monkeypatch):
     other = SharedArrays(memory)
     beside = other.allocate(SMALL)
     beside[:] = 1
-    other.told()
+    other.listed()
     assert other.exchange(other.copy([(0, 0)])) == [0]
     beside[:] = 9
     assert [array.max() for array in both] == [1, 1]
@@ -211,8 +211,8 @@ def test_where_pages_cannot_be_moved_each_has_its_own(memory, monkeypatch):
 def test_what_a_run_changes_is_not_the_same(memory, change):
     one, two = both_of(memory)
     a, b = one.allocate(HUGE), two.allocate(HUGE)
-    one.told()
-    two.told()
+    one.listed()
+    two.listed()
     assert one.copy([(0, 0)]) == [0]
     assert one.same([(0, 0)], lambda: change(a)) == []
     b[:] = 1  # as if run so often that it becomes the copy's
@@ -232,7 +232,7 @@ def forks():
 
 arrays = SharedArrays(int(sys.argv[1]))
 array = arrays.allocate(100_000)
-arrays.told()
+arrays.listed()
 print(arrays.copy([(0, 0)]), arrays.same([(0, 0)], forks))
 print(arrays.same([(0, 0)], lambda: subprocess.run([sys.executable, "-c", ""], check=True)))
 """

@@ -388,7 +388,7 @@ def test_slow_is_past_half_of_the_tolerance(side, asks):
 def test_regressed_begins_past_the_gate_of_the_median(side, status, known):
     value = slower(known.gate(0.05, 3) + side)
     found = stored(0.5, [0.4, value, 1.1], known)
-    assert found.status is (status if known.sees(0.05, 3) or status is REGRESSED else UNDECIDED)
+    assert found.status is (status if known.resolves(0.05, 3) or status is REGRESSED else UNDECIDED)
     assert found.numbers.drop == pytest.approx(1 - value)
     assert (found.numbers.drop > found.numbers.allowed_drop) is (found.status is REGRESSED)
     assert found.numbers.confirmations == (0.4, value, 1.1)
@@ -438,7 +438,7 @@ def test_without_confirmation_the_first_look_decides_by_a_gate_of_its_own():
 @pytest.mark.parametrize("tolerance", [0.05, 0.025])
 def test_improved_is_past_the_gate_of_one_process(side, status, tolerance):
     gain = KNOWN.gate(tolerance, 1)
-    assert KNOWN.sees(tolerance, 3)
+    assert KNOWN.resolves(tolerance, 3)
     assert stored(math.exp(gain + side), tolerance=tolerance).status is status
 
 

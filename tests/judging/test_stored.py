@@ -56,10 +56,10 @@ def test_as_many_runs_as_are_needed_see_the_tolerance(runs):
     known = reference(*runs)
     needed = runs_needed(known, 0.05, 3)
     assert needed is not None
-    assert not known.sees(0.05, 3) or needed <= known.runs
+    assert not known.resolves(0.05, 3) or needed <= known.runs
     if runs == (1.0,):
-        assert reference(*[1.0] * needed).sees(0.05, 3)
-        assert not reference(*[1.0] * (needed - 1)).sees(0.05, 3)
+        assert reference(*[1.0] * needed).resolves(0.05, 3)
+        assert not reference(*[1.0] * (needed - 1)).resolves(0.05, 3)
 
 
 def runs_of(*pairs):

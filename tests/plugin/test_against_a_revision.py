@@ -208,7 +208,7 @@ import pytest_bandwidth.evidence.processes.child as child
 real = child.Child.__init__
 def noted(self, command, folder, request, *more, **named):
     with open(os.environ["STARTED"], "a") as file:
-        file.write(f"{'tells' if request.tells_code else 'measures'}\\n")
+        file.write(f"{'tells' if request.reports_code else 'measures'}\\n")
     real(self, command, folder, request, *more, **named)
 child.Child.__init__ = noted
 """

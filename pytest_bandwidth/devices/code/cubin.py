@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
-from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, Said, normal_form, ptx_digest, without_file
+from pytest_bandwidth.domain.code.ptx_normal_form import (
+    NOTHING_PRINTED,
+    OnlyPrinted,
+    normal_form,
+    ptx_digest,
+    without_file,
+)
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 # An ELF file is not trusted: nothing is copied, and the file's own size bounds the reading.
@@ -151,11 +157,11 @@ _PUTS_CONSTANT = {(0x802, 0x00), (0x424, 0xFF), (0x435, 0xFF), (0x431, 0xFF)}
 KERNELS_KEPT = 256
 
 
-def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
+def machine_code(cubin: bytes, kernel: str, only_printed: OnlyPrinted = NOTHING_PRINTED) -> tuple[bytes, ...] | None:
     """Return the parts of a cubin that make a kernel's machine code, in a lasting order; None where it is not there.
 
-    kernel: its name in the PTX. said: the texts and lines that the PTX's normal form leaves out. Only these are left
-    out here, too: in machine code they are constants like any other.
+    kernel: its name in the PTX. only_printed: texts and lines that the PTX's normal form leaves out. Only these are
+    left out here, too: in machine code they are constants like any other.
     """
     try:
         elf = read_elf(cubin)
@@ -164,7 +170,7 @@ def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[
         if _TEXT not in own:
             return None
         names = sorted(name for name in own if name in (_TEXT, _SHARED, _INFO) or name.startswith(_CONSTANT))
-        parts = [part for name in names for part in (name.encode(), *_parts(elf, own[name], said))]
+        parts = [part for name in names for part in (name.encode(), *_parts(elf, own[name], only_printed))]
         return *parts, *_attributes_of_functions(elf).get(kernel, ())
     except UNREADABLE:
         return None
@@ -181,11 +187,11 @@ def kernels_in(cubin: bytes) -> frozenset[str]:
     return frozenset(symbol for symbol in symbols if f"{_CONSTANT}0.{symbol}" in names)
 
 
-def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
+def code_of_file(data: bytes | memoryview, only_printed: OnlyPrinted = NOTHING_PRINTED) -> tuple[bytes, ...] | None:
     """Return the parts of an ELF file that are its code and constants, in a lasting order; None where it has none.
 
     Compilers keep line numbers in the file: its bytes change with a comment, these parts do not. The name of a cubin's
-    only kernel does not change them, either. said: as in `machine_code`, for all of the file's PTX.
+    only kernel does not change them, either. only_printed: as in `machine_code`, for all of the file's PTX.
     """
     try:
         elf = read_elf(data)
@@ -197,7 +203,7 @@ def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[b
         if not any(name.startswith(_TEXT) for name, _ in own):
             return None
         own.sort(key=lambda named: named[0])
-        parts = [part for name, section in own for part in (name.encode(), *_parts(elf, section, said))]
+        parts = [part for name, section in own for part in (name.encode(), *_parts(elf, section, only_printed))]
         if elf.machine != CUDA:
             return tuple(parts)
         for name, values in sorted((without_file(name), one) for name, one in _attributes_of_functions(elf).items()):
@@ -247,7 +253,7 @@ def virtual_architecture(cubin: bytes) -> int | None:
         return None
 
 
-def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
+def _parts(elf: Elf, section: Section, only_printed: OnlyPrinted) -> Iterator[bytes]:
     """Yield the parts of a section that decide how its code runs."""
     if section.kind == NO_BITS:
         yield b"%d" % section.size
@@ -261,7 +267,7 @@ def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
     elif elf.machine != CUDA:
         yield _HASH_OF_FILE.sub(rb"\1", bytes(section.data))
     else:
-        if said.lines and section.name.startswith(_TEXT):
+        if only_printed.lines and section.name.startswith(_TEXT):
             # Its instructions, with 0 for each constant that is put into the register of `__assertfail`'s line.
             code = bytearray(section.data)
             for at in range(0, len(code) - _INSTRUCTION + 1, _INSTRUCTION):
@@ -269,18 +275,18 @@ def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
                 if register == _LINE_REGISTER and (operation & 0xFFF, source) in _PUTS_CONSTANT:
                     code[at + 4 : at + 8] = bytes(4)
             yield bytes(code)
-        elif said.texts and section.name == _VALUES:
+        elif only_printed.texts and section.name == _VALUES:
             # The values of variables that are no texts.
             own = [symbol for symbol in elf.symbols() if symbol.section == section.number and symbol.size]
             for symbol in sorted(own, key=lambda one: one.value):
-                yield b"text" if symbol.name in said.texts else _value(section, symbol)
+                yield b"text" if symbol.name in only_printed.texts else _value(section, symbol)
         else:
             yield bytes(section.data)
         yield b"%x" % section.flags
-        yield from sorted(_relocations(elf, section, said))
+        yield from sorted(_relocations(elf, section, only_printed))
 
 
-def _relocations(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
+def _relocations(elf: Elf, section: Section, only_printed: OnlyPrinted) -> Iterator[bytes]:
     """Yield the addresses that are put into a section, by their targets' places instead of names where possible."""
     for table in elf.relocating.get(section.number, ()):
         form = _RELA if table.kind == _WITH_ADDENDS else _REL
@@ -289,8 +295,8 @@ def _relocations(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
             where = elf.sections[symbol.section] if 0 < symbol.section < len(elf.sections) else None
             if where is None:  # another file has it
                 target = symbol.name
-            elif said.texts and where.name == _VALUES:  # where it lies changes with the texts before it
-                target = "text" if symbol.name in said.texts else digest(_value(where, symbol))
+            elif only_printed.texts and where.name == _VALUES:  # where it lies changes with the texts before it
+                target = "text" if symbol.name in only_printed.texts else digest(_value(where, symbol))
             else:
                 target = f"{without_file(where.name)} {symbol.value} {symbol.size}"
             yield f"{offset} {info & 0xFFFFFFFF} {addend[0] if addend else 0} {target}".encode()
@@ -335,7 +341,7 @@ def kernel_code(ptx: str, cubin: bytes, kernel: str) -> MeasuredCode:
     module = normal_form(ptx, kernel)
     if module is None:
         return MeasuredCode()
-    code = machine_code(cubin, kernel, module.said)
+    code = machine_code(cubin, kernel, module.only_printed)
     # The values of variables count as code, too. A cubin does not show which kernel reads them; the PTX does.
     sass = None if code is None else digest(*code, *module.data)
     return MeasuredCode(CodeIdentity(ptx_digest(module.text), sass), module.text)

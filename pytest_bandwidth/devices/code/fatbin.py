@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pytest_bandwidth.devices.code.cubin import code_of_file, virtual_architecture
 from pytest_bandwidth.domain.code.identity import digest
-from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_SAID, PtxNormalForm, normal_form_of_all, ptx_digest
+from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_PRINTED, PtxNormalForm, normal_form_of_all, ptx_digest
 
 _ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # Python 3.14 has it
 _MORE, _SHORTEST_MATCH = 15, 4
@@ -120,7 +120,7 @@ def kernels_of(section: memoryview) -> Iterator[bytes]:
 def _identified(elements: list[Element]) -> Iterator[bytes]:
     """Yield what identifies the code in a container."""
     modules = [(one, _module(one)) for one in elements]
-    left_out = {one.arch: module.said for one, module in modules if module is not None}
+    left_out = {one.arch: module.only_printed for one, module in modules if module is not None}
     for one, module in modules:
         yield f"{one.kind} {one.arch}".encode()
         yield one.options
@@ -128,7 +128,9 @@ def _identified(elements: list[Element]) -> Iterator[bytes]:
             yield ptx_digest(module.text).encode()
             continue
         # The parts that the PTX's normal form left out may be left out of machine code that was made of it.
-        of_ptx = left_out.get(one.arch, NOTHING_SAID) if virtual_architecture(one.data) == one.arch else NOTHING_SAID
+        of_ptx = (
+            left_out.get(one.arch, NOTHING_PRINTED) if virtual_architecture(one.data) == one.arch else NOTHING_PRINTED
+        )
         code = code_of_file(one.data, of_ptx) if one.is_known else None
         yield from (one.data,) if code is None else code
 

@@ -66,7 +66,7 @@ class CodeIdentity:
         machine_code = (self.sass or "") if by == "sass" else ""
         return self.ptx or "", machine_code, self.function or "", self.launch, self.inputs or ""
 
-    def standing(self, then: CodeIdentity, *, by: str) -> Literal["same", "changed"] | None:
+    def compared_with(self, then: CodeIdentity, *, by: str) -> Literal["same", "changed"] | None:
         """Return whether this is `then`'s code, or certainly another; None if that is unknown. by: as in `is_same`."""
         if self.is_same(then, by=by):
             return "same"

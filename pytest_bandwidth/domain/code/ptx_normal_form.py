@@ -54,24 +54,24 @@ _NUMBERED = re.compile(r"%([A-Za-z_]+)(\d+)\b", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class OnlyPrinted:
     """Hold what `assert` and `printf` only print: the names of texts, and line numbers."""
 
     texts: frozenset[str] = frozenset()
     lines: frozenset[int] = frozenset()
 
 
-NOTHING_SAID = Said()
+NOTHING_PRINTED = OnlyPrinted()
 
 
-def without_texts(parts: Mapping[str, tuple[str, ...]]) -> tuple[Mapping[str, tuple[str, ...]], Said]:
+def without_texts(parts: Mapping[str, tuple[str, ...]]) -> tuple[Mapping[str, tuple[str, ...]], OnlyPrinted]:
     """Remove the texts and lines of `assert` and `printf` from a module; return the rest, and what was removed.
 
     parts: the module's functions and variables, by name.
     """
     known = {name for name in _TEXTS if name in parts and not any("{" in part for part in parts[name])}
     if not known:
-        return parts, NOTHING_SAID
+        return parts, NOTHING_PRINTED
     found = {name: [_PtxBody(text, known) for text in texts] for name, texts in parts.items()}
     as_texts: Counter[str] = Counter()
     used: Counter[str] = Counter()
@@ -91,7 +91,7 @@ def without_texts(parts: Mapping[str, tuple[str, ...]]) -> tuple[Mapping[str, tu
         for name, bodies in found.items()
     }
     lines = frozenset(line for bodies in found.values() for body in bodies for line in body.lines)
-    return written, Said(frozenset(only_printed), lines)
+    return written, OnlyPrinted(frozenset(only_printed), lines)
 
 
 class _PtxBody:
@@ -150,11 +150,11 @@ def _handed(text: str, known: Collection[str]) -> Iterator[tuple[str, int, bool]
 
 @dataclass(frozen=True, slots=True)
 class PtxNormalForm:
-    """Hold a normal form. data: the definitions of its variables; said: the texts and lines that it leaves out."""
+    """Hold a normal form. data: the definitions of its variables; only_printed: texts and lines that it leaves out."""
 
     text: str
     data: tuple[str, ...]
-    said: Said
+    only_printed: OnlyPrinted
 
 
 def normal_form(ptx: str, kernel: str) -> PtxNormalForm | None:

@@ -40,7 +40,7 @@ OWN_DIFFERENCE = 1.03
 MOST_SLICES = 0.5
 
 
-def is_share_told(share: float | None) -> bool:
+def is_credible_share(share: float | None) -> bool:
     """Return whether there is a share of the probe's bandwidth, and it can be believed (see `LARGEST_SHARE`)."""
     return share is not None and share <= LARGEST_SHARE
 

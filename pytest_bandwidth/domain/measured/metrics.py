@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.measured.measurement import LARGEST_SHARE, Measurement, is_share_told
+from pytest_bandwidth.domain.measured.measurement import LARGEST_SHARE, Measurement, is_credible_share
 from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.units import format_percent
 
@@ -38,9 +38,9 @@ class Metrics:
         return self.relative if figure == "relative" else self.gbps
 
     @property
-    def share_told(self) -> bool:
+    def has_credible_share(self) -> bool:
         """Return whether a probe ran next to the kernel, and the share is credible."""
-        return is_share_told(self.relative)
+        return is_credible_share(self.relative)
 
 
 def metrics_of_measurement(measurement: Measurement) -> Metrics:
@@ -103,7 +103,7 @@ def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, r
     """
     wanted = asked or (entry.judged_on if entry else None)
     if wanted is None:
-        shared = figures.share_told and (figures.relative or 0.0) >= SHARED_FATE and regime != "compute-bound"
+        shared = figures.has_credible_share and (figures.relative or 0.0) >= SHARED_FATE and regime != "compute-bound"
         wanted = "relative" if shared else "gbps"
     shares = [figures.relative] if entry is None else (value_of_run(run, "relative") for run in entry.runs)
     return "gbps" if wanted == "relative" and all(share is None for share in shares) else wanted
@@ -120,7 +120,7 @@ def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric]
 
 
 def disbelief(figures: Metrics) -> str:
-    """Return why the share of the probe is not credible; figures: some whose `share_told` is False."""
+    """Return why the share of the probe is not credible; figures: some whose `has_credible_share` is False."""
     if figures.relative is None:
         return "no probe ran beside the kernel, or its threads waited for a processor"
     return (

@@ -116,8 +116,8 @@ class _Turns:
             yield self
             return
         try:
-            sizes = arrays.told(touched)
-            answer = self._answer_to({"label": self.label, ARRAYS: sizes, ALL: arrays.tells_all(touched)})
+            sizes = arrays.listed(touched)
+            answer = self._answer_to({"label": self.label, ARRAYS: sizes, ALL: arrays.lists_all(touched)})
             while answer.startswith("{"):
                 order = Order(**json.loads(answer))
                 answer = self._answer_to({"label": self.label, DONE: order.by(arrays, run)})

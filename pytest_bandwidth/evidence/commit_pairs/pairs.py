@@ -34,7 +34,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import (
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
-from pytest_bandwidth.judging.decide import decide_comparison, decide_measured_counts, held_to_resources, mismatch_of
+from pytest_bandwidth.judging.decide import decide_comparison, decide_measured_counts, mismatch_of, with_resource_limits
 from pytest_bandwidth.judging.evidence import (
     Ask,
     Evidence,
@@ -101,13 +101,13 @@ class Paired:
 class PairsTaken:
     """Hold the results of one test's processes so far, by pair.
 
-    notify: takes a line about the current step. in_turn: whether the processes of a pair sample alternately.
+    notify: takes a line about the current step. alternates: whether the processes of a pair sample alternately.
     """
 
     worktrees: Worktrees
     notify: Callable[[str], None]
     device_held: DeviceHeld
-    in_turn: bool = False
+    alternates: bool = False
     pairs: list[MeasuredPair] = field(default_factory=list)
 
     def take(self, precision: float) -> None:
@@ -115,9 +115,9 @@ class PairsTaken:
         self.notify(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         worktrees, number = self.worktrees, len(self.pairs)
         with self.device_held():  # for both: no other process measures between the sides of a pair
-            if self.in_turn:
+            if self.alternates:
                 try:
-                    pair = self._measured(lambda: worktrees.in_turn(number, precision))
+                    pair = self._measured(lambda: worktrees.alternating(number, precision))
                     self.pairs.append(pair or MeasuredPair({}, {}))
                     return
                 except (FreshProcessFailed, FailsThere):
@@ -125,7 +125,7 @@ class PairsTaken:
                         raise
                     # The test may assert on figures that need a probe, or more rounds than such a pair takes.
                     self.notify("the test fails where two processes sample in turn: they follow each other")
-                    self.in_turn = False
+                    self.alternates = False
             sides = (worktrees.head, worktrees.base) if number % 2 == 0 else (worktrees.base, worktrees.head)
             one, other = (by_label(self._measured(side) or []) for side in sides)
             self.pairs.append(MeasuredPair(one, other) if number % 2 == 0 else MeasuredPair(other, one))
@@ -290,7 +290,7 @@ def decide_counted(
         unchanged = Decision(Status.OK, Rule.CODE_UNCHANGED, facts={"revision": str(revision)})
         entries = {key: entry_of(key, [rows[m.label]], revision) for key, m in measurements.items()}
         return {
-            key: Judged(m, entries[key], held_to_resources(unchanged, m, limits.marker))
+            key: Judged(m, entries[key], with_resource_limits(unchanged, m, limits.marker))
             for key, m in measurements.items()
         }
     # Counts of one launch may depend on an earlier launch whose code changed, so all launches are counted.
@@ -304,7 +304,7 @@ def decide_counted(
         row = base.get(m.label)
         entry = None if row is None else entry_of(key, [row], revision)
         decision = not_there(revision) if entry is None else decide_measured_counts(m, entry, tolerance)
-        judged[key] = Judged(m, entry, held_to_resources(decision, m, limits.marker))
+        judged[key] = Judged(m, entry, with_resource_limits(decision, m, limits.marker))
     return judged
 
 

@@ -35,7 +35,7 @@ from pytest_bandwidth.evidence.processes.child import (
     FreshProcessFailed,
     Invocation,
 )
-from pytest_bandwidth.evidence.processes.requests import ChildRequest, TellCode
+from pytest_bandwidth.evidence.processes.requests import ChildRequest, ReportCode
 from pytest_bandwidth.evidence.processes.start_and_end import this_python
 from pytest_bandwidth.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.storage.own_folders import temporary_folder
@@ -100,9 +100,9 @@ class Worktrees:
 
     def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
         """Return rows with the code that the given tests run at the other revision. Raises as `base` does."""
-        return self._of_base(TellCode(self.device, nodeids=tuple(nodeids))).measured()
+        return self._of_base(ReportCode(self.device, nodeids=tuple(nodeids))).measured()
 
-    def in_turn(self, number: int, precision: float) -> MeasuredPair:
+    def alternating(self, number: int, precision: float) -> MeasuredPair:
         """Measure new and old code alternately, round by round, in two processes. Raises as `head` and `base` do.
 
         number: how many pairs came before. The process that starts and samples first changes from pair to pair, so that

@@ -136,10 +136,10 @@ def noted_file(report: str | Path, step: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class TellCode(ChildRequest):
+class ReportCode(ChildRequest):
     """Ask a child for rows with the code that its tests run."""
 
-    tells_code: ClassVar[bool] = True
+    reports_code: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

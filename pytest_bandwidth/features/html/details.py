@@ -133,7 +133,7 @@ def _work_facts(outcome: Outcome, facts_of_columns: Facts) -> Facts:
         ("ridge point", _optional(outcome.ridge_point, lambda v: f"{digits(v)} FLOP/byte")),
         ("regime", f"{regime}: {evidence}" if regime and evidence else regime),
         ("bottleneck", one_line(outcome.bottleneck or "", 400)),
-        ("code", _CODE.get(outcome.code_standing or "", "")),
+        ("code", _CODE.get(outcome.code_state or "", "")),
         *facts_of_columns,
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list((outcome.resources or {}).items())[:20]),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list(outcome.counts.items())[:40]),

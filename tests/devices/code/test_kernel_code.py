@@ -223,10 +223,10 @@ def test_what_goes_elsewhere_is_code(case):
 
 def test_the_normal_form_without_texts_is_a_module():
     module = normal_form(compile_ptx(SAID).ptx, "kernel")
-    assert module.said.lines == {3, 6, 7}
+    assert module.only_printed.lines == {3, 6, 7}
     assert "114, 97, 110, 103, 101" not in module.text  # "range"
     again = normal_form(module.text, "kernel")
-    assert (again.text, again.said.lines) == (module.text, {0})
+    assert (again.text, again.only_printed.lines) == (module.text, {0})
 
 
 def test_what_a_module_says_of_its_language_is_no_part_of_its_hash():

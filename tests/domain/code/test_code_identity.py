@@ -79,7 +79,7 @@ def test_a_changed_launch_is_of_other_arguments_or_another_shape(then, now, said
 def test_other_contents_of_an_index_array_are_said():
     indexed = replace(KERNEL, inputs="i")
     assert replace(KERNEL, inputs="j").changes_since(indexed) == ("the contents of an index array changed",)
-    assert indexed.standing(replace(KERNEL, inputs="j"), by="sass") == "changed"
+    assert indexed.compared_with(replace(KERNEL, inputs="j"), by="sass") == "changed"
 
 
 def test_a_digest_tells_lists_of_parts_apart():

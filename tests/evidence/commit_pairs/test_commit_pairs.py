@@ -69,18 +69,18 @@ class ScriptedWorktrees:
         self._scripts = {"head": head, "base": base}
         self._positions = {"head": count(), "base": count()}
         self.locked = ""
-        self.in_turn_raises = None
+        self.alternating_raises = None
         self.alike = ()
 
     @property
     def order(self):
         return self.locked.replace("[", "").replace("]", "")
 
-    def in_turn(self, _number, _precision):
+    def alternating(self, _number, _precision):
         """Raises where a test says so: as where it looks at figures that are not there in turn."""
         self.locked += "T"
-        if self.in_turn_raises is not None:
-            raise self.in_turn_raises
+        if self.alternating_raises is not None:
+            raise self.alternating_raises
         rows = ([row(measured(70.0))], [row(measured(100.0))])
         return MeasuredPair(*map(by_label, rows), {None: math.log(100 / 70)}, self.alike)
 
@@ -168,7 +168,7 @@ def test_pairs_alternate_in_order_until_a_look_decides(head, base, status, rule,
 def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch, error, rule, order):
     monkeypatch.setattr(pairing, "can_take_turns", lambda *_: True)
     worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
-    worktrees.in_turn_raises = error
+    worktrees.alternating_raises = error
     assert (judge(worktrees)["None"].rule, worktrees.order) == (rule, order)
 
 
@@ -192,7 +192,7 @@ def test_where_no_pair_was_measured_it_says_why(base, why_not, processes):
 def test_what_had_all_in_common_is_settled_by_fewer_pairs(alike, taken):
     worktrees = ScriptedWorktrees([], [])
     worktrees.alike = alike
-    pairs = PairsTaken(worktrees, str, worktrees.held, in_turn=True)
+    pairs = PairsTaken(worktrees, str, worktrees.held, alternates=True)
     found = compare_timed({"t": Subject(None, setup_of(measured(70.0)), None, 0.05)}, pairs, Looks())
     assert found["t"].decision(0.05, Looks(), "main").status is Status.REGRESSED
     assert worktrees.order == "T" * taken

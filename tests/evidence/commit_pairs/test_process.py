@@ -113,7 +113,7 @@ def first_is_slow(monkeypatch):
 @pytest.mark.usefixtures("first_is_slow")
 def test_the_other_side_is_started_first_in_every_other_pair(repo):
     repo.write()
-    found = repo.worktrees().in_turn(1, 0.01)
+    found = repo.worktrees().alternating(1, 0.01)
     both = [rows[None] for rows in (found.head, found.base)]
     assert [one.bytes_read for one in both] == [IN_THE_WORKING_TREE, AT_THE_REVISION]
     assert found.drops == {None: pytest.approx(-math.log(2))}
@@ -133,7 +133,7 @@ def test_it(bandwidth):
 @pytest.mark.usefixtures("memory", "first_is_slow")
 def test_pairs_of_which_all_lies_in_the_same_memory_are_alike(repo):
     repo.write(test=COPIES)
-    found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0, 0.01)
+    found = repo.worktrees("--bandwidth-max-time=0.3").alternating(0, 0.01)
     assert found.drops == {None: pytest.approx(math.log(2))}
     assert set(found.head) == set(found.base) == {None, "of the test's own"}
     assert set(found.alike) == ({None} if takes_addresses() else set())
@@ -220,7 +220,7 @@ def asked(repo, monkeypatch):
         monkeypatch.setattr(processes.Process, "started", lambda process: found.append(process) or nullcontext())
         for number in numbers:
             with pytest.raises(AttributeError):
-                both.in_turn(number, 0.01)
+                both.alternating(number, 0.01)
         repo.close()
         return found
 
