@@ -3,7 +3,7 @@
     python benchmarks/card_judging.py --neighbour 2000/10000 --neighbour 500/20000   # µs of another, in how many
     python benchmarks/card_judging.py --neighbour 2000/10000 --judged 5 --slower 10%
 
-Needs what the emulated card needs (tests/emulated_card/README.md). A baseline of five fresh processes holds each
+Needs what the emulated card needs (tests/emulated_card/README.md). A baseline of five new processes holds each
 test; then processes of five tests each are judged by it, and new processes measure slow tests again. Unchanged kernels
 run in one block more than in the baseline: the same code passes by itself, and here stored figures are to decide. The
 neighbour is another process, which NVML does not show, and takes turns with ours on the card. Kernels take a

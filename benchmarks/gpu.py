@@ -1,4 +1,4 @@
-"""Record what a GPU shows: the suite in fresh processes, how far they agree, and the same copies timed by others.
+"""Record what a GPU shows: the suite in new processes, how far they agree, and the same copies timed by others.
 
     python benchmarks/gpu.py [--device cuda:0] [--processes 10] [--profile quick]
 
@@ -109,7 +109,7 @@ def compare_timers(device: Any, mib: int | None = None) -> list[dict[str, Any]]:
 
 
 def suite(device: str, out: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run the suite in a fresh process, whose document goes to `out`."""
+    """Run the suite in a new process, whose document goes to `out`."""
     command = [sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider"]
     command += [f"--bandwidth-device={device}", f"--bandwidth-json={out}", *args]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -149,7 +149,7 @@ def run_selftest(device: str) -> tuple[str, int]:
 
 
 def ask_child(device: str, *, compare: bool = False, mib: int | None = None) -> dict[str, Any] | str:
-    """Return the device as a fresh process sees it, or why there is none."""
+    """Return the device as a new process sees it, or why there is none."""
     what = ("--compare", *((f"--mib={mib}",) if mib else ())) if compare else ("--describe",)
     command = [sys.executable, str(Path(__file__).resolve()), "--device", device, *what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@
     python benchmarks/gpu_gate.py      # unchanged, edited, 3, 5 and 10 % slower, at a tolerance of 2 %
     python benchmarks/gpu_gate.py --drop 5% --tolerance 3% --kernel copy --kernel gemm --rounds 3
 
-In a git repository of its own, with --bandwidth-strict; the baseline is of three fresh processes, and each round's
+In a git repository of its own, with --bandwidth-strict; the baseline is of three new processes, and each round's
 change is a commit. A slower kernel works 1/(1 − drop) times as much as it declares, in the same arrays; an edited one
 does the same work by other code. Prints for each round what became of each kernel, and the seconds of a row, start of
 pytest included. Ends with 1 where a kernel that lost nothing fails under strict, a slower one passes, or one is not

@@ -15,7 +15,7 @@ _OF_SUITE = "pytest_bandwidth/suite/test_operations.py::test_operation["
 
 @dataclass(frozen=True)
 class Spread:
-    """Describe one measurement over fresh processes: medians, and standard deviations of the logarithms as fractions.
+    """Describe one measurement over new processes: medians, and standard deviations of the logarithms as fractions.
 
     utilization: of the peak; None where that is unknown.
     """
@@ -99,7 +99,7 @@ def report(
         f"- memory {device.get('memory_gib')} GiB, peak {known}",
         *(f"- {name}: {value}" for name, value in {**(device.get("settings") or {}), **facts}.items()),
         "",
-        f"## Achieved against peak, over {rows[0].processes if rows else 0} fresh processes",
+        f"## Achieved against peak, over {rows[0].processes if rows else 0} new processes",
         "",
         "Medians over the processes; spread: standard deviation of the logarithm between identical processes.",
         "",

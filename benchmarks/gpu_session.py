@@ -5,7 +5,7 @@
 
 first     what every figure rests on: the hold, the flush at each size, clocks, the probes' grids, wide kernels; then
           the other tests of tests/gpu, then the quick suite once
-suite     the quick suite in fresh processes: baselines/DEVICE.yaml and docs/gpu/DEVICE.md (benchmarks/gpu.py)
+suite     the quick suite in new processes: baselines/DEVICE.yaml and docs/gpu/DEVICE.md (benchmarks/gpu.py)
 selftest  how often identical code would raise an alarm here, and how many drops are found
 
 Without a part all three run. It takes any Python with pytest-bandwidth (installed from a wheel, say), CuPy and pytest,

@@ -1,7 +1,7 @@
-"""Measure how baselines scale: time and memory of loading, matching, judging and updating, measured in fresh processes.
+"""Measure how baselines scale: time and memory of loading, matching, judging and updating, measured in new processes.
 
 ``python benchmarks/scale.py [ENTRIES …]`` (1,000 and 10,000 without arguments) prints a Markdown table.
-Each figure is the median of three fresh processes (`--repeat`); memory is the process's peak, the interpreter included.
+Each figure is the median of three new processes (`--repeat`); memory is the process's peak, the interpreter included.
 Every entry has ten runs, as after ten updates, and settings, bytes and an anchor. The files lie on whatever $TMPDIR is.
 """
 
@@ -108,7 +108,7 @@ def write_baseline(path: Path, entries: int) -> None:
 
 
 def measure(step: str, path: Path, entries: int, repeat: int) -> tuple[float, float]:
-    """Return median seconds and MiB of fresh processes that take one step on a copy of the file."""
+    """Return median seconds and MiB of new processes that take one step on a copy of the file."""
     seen: list[list[float]] = []
     program = _REPORT.replace("{work}", STEPS[step])
     for _ in range(repeat):

@@ -155,11 +155,11 @@ def _checked(path: Path) -> bytes | None:
         data = read_bytes(path, LARGEST_BYTES, f"a kernel's {what}")
         found = ptx_digest(data.decode("utf-8", "replace")) if path.suffix == ".ptx" else digest(data)
         if found != path.stem:
-            raise error(path, 1, f"found {what} of another hash than its name says")
+            raise error(path, 1, f"found {what} whose hash differs from its name")
     except FileNotFoundError:
         return None
     except BaselineError as bad:
-        message = f"{bad.problems[0].message}: remove it, the next update writes it anew"
+        message = f"{bad.problems[0].message}: remove it, the next update writes it again"
         raise error(path, 1, message) from None
     return data
 
@@ -198,7 +198,7 @@ def code_change(
         try:
             changes = file_list_of(measurement.files).changes_since(file_list_of(old_files(then)))
         except (BandwidthError, ValueError) as error:
-            return CodeChange(unknown=f"the code changed, which files did cannot be shown: {error}")
+            return CodeChange(unknown=f"the code changed; the changed files cannot be shown: {error}")
         return CodeChange(diff="\n".join(changes), files=listed(changes, MOST_NAMED))
     then = None if entry is None else entry.code.get("ptx")
     if old_ptx is None or then is None or measurement.ptx is None or measurement.code.ptx == then:
@@ -212,5 +212,5 @@ def ptx_change(old: Callable[[], str], new: Callable[[], str]) -> CodeChange:
     try:
         then, now = old(), new()
     except BandwidthError as error:
-        return CodeChange(unknown=f"the code changed, how cannot be shown: {error}")
+        return CodeChange(unknown=f"the code changed; the changes cannot be shown: {error}")
     return CodeChange(ptx_diff(then, now), access_changes(then, now))

@@ -88,7 +88,9 @@ def _acquire(path: Path, lock: Path) -> int:
                 holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another process"
                 os.close(descriptor)
                 waited = f"for more than {LOCK_TIMEOUT_SECONDS:g} s"
-                raise error(path, 1, f"found it locked by {holder!r} {waited}, expected its turn: try later") from None
+                raise error(
+                    path, 1, f"found it locked by {holder!r} {waited}, expected no other update: try later"
+                ) from None
             time.sleep(_POLL_SECONDS)  # flock has no time-out: repeat it until the deadline
         except OSError as problem:
             os.close(descriptor)
@@ -106,7 +108,7 @@ def replace_file(path: Path, data: bytes) -> None:
     try:
         write_whole(path, data, keep=True, durable=True, partial_name=f".{path.name}.new")
     except NotOnDisk as problem:
-        message = f"found that its disk failed ({problem.strerror}), expected the new file to last: check it"
+        message = f"found that its disk failed ({problem.strerror}), expected the new file to be stored: check the disk"
         raise error(path, 1, message) from None
     except OSError as problem:
         raise not_writable(path, problem) from None

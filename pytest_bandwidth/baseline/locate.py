@@ -67,12 +67,12 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
         elif header.matches(device):
             matching.append(file)
     if len(matching) > 1:
-        only = f"expected it in one file only: {matching[0]} is of it, too"
+        only = f"expected it in one file only: {matching[0]} is for it, too"
         raise error(matching[1], 1, f"found the device {device.name!r}, {only}")
     if nameless and len(matching) + len(nameless) > 1:
         other = (matching + nameless[1:])[0]
         line = render_device(device_of(device)).strip()
-        raise error(nameless[0], 1, f"found no device, expected one since {other} is there too: add {line}")
+        raise error(nameless[0], 1, f"found no device, expected one because {other} is in the same folder: add {line}")
     if matching:
         return matching[0]
     if problems:

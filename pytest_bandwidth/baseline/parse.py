@@ -86,7 +86,7 @@ def decode(data: bytes, problems: Problems) -> SourceText:
         raise problems.last(1, f"found a byte order mark of {name}, expected plain UTF-8: save the file without one")
     if unwanted := data.translate(None, _WANTED_BYTES):
         at = data.index(unwanted[:1])
-        message = f"found the byte 0x{unwanted[0]:02x}, expected text: this is no YAML file"
+        message = f"found the byte 0x{unwanted[0]:02x}, expected text: this is not a YAML file"
         raise problems.last(data.count(b"\n", 0, at) + 1, message)
     try:
         text = data.decode("utf-8")
@@ -166,7 +166,7 @@ def parse(text: str, problems: Problems) -> Node | None:
             mark = problem.problem_mark or problem.context_mark
             line = 1 if mark is None else mark.line + 1
             about = ", ".join(part for part in (problem.context, problem.problem) if part)
-        raise problems.last(line, f"found text that is no YAML ({about}), expected {problems.expected}") from None
+        raise problems.last(line, f"found text that is not YAML ({about}), expected {problems.expected}") from None
     return builder.root
 
 

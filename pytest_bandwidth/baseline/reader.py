@@ -122,7 +122,7 @@ class _Reader:
             if re.fullmatch(r"[0-9]{1,6}", schema) and int(schema) > SCHEMA:
                 found, remedy = str(int(schema)), ": written by a newer pytest-bandwidth, upgrade"
             elif re.fullmatch(r"[1-9][0-9]{0,5}", schema):
-                found, remedy = schema, ": move the file away and write it anew with --bandwidth-update"
+                found, remedy = schema, ": move the file away and write a new one with --bandwidth-update"
             raise self.problems.last(key.line, f"found schema {found}, expected {SCHEMA}{remedy}")
         self.root, nodes = root, {name: node for name, (_, node) in fields.items()}
         self.device = self._device(nodes["device"]) if "device" in nodes else None
@@ -203,8 +203,8 @@ class _Reader:
         if not agrees(gbps, least if gbps < least else most, last_place(node.text)):
             self.problems.add(
                 node.line,
-                f"found bandwidth {shown(node.text)}, expected {figure(least)} to {figure(most)} GB/s, what its runs "
-                "show: write one of these, or remove the line `runs` to set it by hand",
+                f"found bandwidth {shown(node.text)}, expected {figure(least)} to {figure(most)} GB/s, as in its runs: "
+                "write one of these, or remove the line `runs` to set it by hand",
             )
 
     def _share_of_peak(

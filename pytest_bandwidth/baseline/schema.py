@@ -210,7 +210,7 @@ DEVICE_FIELDS: Mapping[str, Field] = {
     "name": Field(LINE, "As the run's header shows it."),
     "memory_gib": Field(COUNT, "Memory in GiB, rounded."),
     "kind": Field(KIND, "As --bandwidth-device names it."),
-    "peak": Field(BANDWIDTH, "Peak bandwidth that the file's owner vouches for."),
+    "peak": Field(BANDWIDTH, "Peak bandwidth, set by the file's owner."),
 }
 # In the order in which updates write them.
 ENTRY_FIELDS: Mapping[str, Field] = {
@@ -223,7 +223,7 @@ ENTRY_FIELDS: Mapping[str, Field] = {
     ),
     "bytes": Field(COUNT, "What one run of the kernel moves.", frozenset({"read", "written"}), of=_bytes),
     "counts": Field(COUNT, "What the traffic device counted, by name.", COUNT_NAMES),
-    "runs": Field(EVIDENCE, "Processes that count, and their spread; NAME.runs.jsonl holds them.", of=_runs),
+    "runs": Field(EVIDENCE, "Processes that count, and their spread; NAME.runs.jsonl has their figures.", of=_runs),
     "tolerance": Field(FRACTION, "Smallest slowdown that must be caught."),
     "xfail": Field(LINE, "Why this test is expected to fail."),
     "note": Field(TEXT, "A remark."),

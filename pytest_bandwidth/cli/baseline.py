@@ -74,7 +74,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     one = action(validate, "check files and list every problem (exit status 2)")
     one.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="baseline files, or folders of them")
 
-    one = action(diff, "say what changed from one file or folder to another, PTX included (exit status 1)")
+    one = action(diff, "show what changed from one file or folder to another, PTX included (exit status 1)")
     one.add_argument("old", type=Path, metavar="OLD", help="a baseline file, or a folder of them")
     one.add_argument("new", type=Path, metavar="NEW", help="another")
 
@@ -87,9 +87,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RUN.json",
-        help="remove what this full run did not measure (with KEY: only where both hold; may be repeated)",
+        help="remove entries that this full run did not measure (with KEY: only those of KEY; may be repeated)",
     )
-    one.add_argument("--dry-run", action="store_true", help="say what would go, change nothing")
+    one.add_argument("--dry-run", action="store_true", help="show what would be removed, change nothing")
 
     one = action(init, "make a file without entries for this machine's device")
     one.add_argument("path", type=Path, metavar="PATH", help="the new file, or a folder for it")
@@ -175,7 +175,7 @@ def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
         advice = f": --bandwidth-update -o bandwidth_runs={max(advised)} adds runs" if advised else ""
         if hopeless := len(blunt) - len(advised):
             advice += f"; for {hopeless} of them " if advised else ": "
-            advice += "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
+            advice += "even 20 runs are not enough: raise the tolerance or quiet the machine"
         visible = sum(row.facts["spread"] is not None for row in rows)
         lines.append(f"{len(blunt)} of {visible} are too noisy for their tolerance{advice}")
     return lines
@@ -301,7 +301,7 @@ def _checked_at(path: Path) -> list[_Checked]:
         except BaselineError as error:
             one = _Checked(file, None, error.problems)
         if one.device is not None and (other := first.setdefault(one.device, file)) != file:
-            message = f"found the device {one.device.name!r}, expected it in one file only: {other} is of it, too"
+            message = f"found the device {one.device.name!r}, expected it in one file only: {other} is for it, too"
             one = replace(one, problems=(Problem(str(file), one.device.line or 1, message),))
         checked.append(one)
     return checked
@@ -498,7 +498,7 @@ def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxCha
 def _diff_lines(compared: Files) -> list[str]:
     differences = compared["entries"]
     if not compared["header"] and not differences:
-        return [f"{printable(compared['old'] or '')} and {printable(compared['new'] or '')} say the same"]
+        return [f"{printable(compared['old'] or '')} and {printable(compared['new'] or '')} have the same entries"]
     lines = []
     for name, pair in compared["header"].items():
         before, after = ("none" if value is None else printable(str(value)) for value in pair)

@@ -221,7 +221,7 @@ class Bisection:
 
 
 def check_order(top: Path, good: str, bad: str) -> None:
-    """Raise UsageError where the good commit is no ancestor of the bad one."""
+    """Raise UsageError where the good commit is not an ancestor of the bad one."""
     if good == bad:
         raise UsageError(f"GOOD and BAD are the same commit, {good[:10]}: expected a good one and a later, bad one")
     try:
@@ -233,8 +233,8 @@ def check_order(top: Path, good: str, bad: str) -> None:
         ) from None
     if base != good:
         raise UsageError(
-            f"GOOD ({good[:10]}) is no ancestor of BAD ({bad[:10]}): they part at {base[:10]}, which may be "
-            "the GOOD that is meant"
+            f"GOOD ({good[:10]}) is not an ancestor of BAD ({bad[:10]}): their last common commit is {base[:10]}, "
+            "which may be the right GOOD"
         )
 
 
@@ -340,7 +340,7 @@ class AgainstGood:
             # The test may assert on its figures, which do not exist while it runs only to identify its code.
             rows, self._rows_of_good = test.base(), {}
         if "device" not in rows[0]:
-            raise FreshProcessFailed(f"{good} holds a pytest-bandwidth that cannot be asked yet: expected a later GOOD")
+            raise FreshProcessFailed(f"{good} has a pytest-bandwidth too old for this: expected a later GOOD")
         self.device: DeviceIdentity = identity_of(rows[0]["device"])
         self._test = replace(test, device=self.device.option)
 

@@ -57,7 +57,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="how many of the files, from the first, are the reference (default: 1)",
     )
     parser.add_argument(
-        "--tolerance", metavar="P", help="drop that matters, e.g. 5%% (default: each test's own, from the newest file)"
+        "--tolerance",
+        metavar="P",
+        help="smallest slowdown that counts, e.g. 5%% (default: each test's own, from the newest file)",
     )
     parser.add_argument(
         "--fail-on",
@@ -78,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         other = first.setdefault(document["run_id"], path)
         if other is not path:
             run_id = document["run_id"]
-            raise UsageError(f"{path}: found the run {run_id!r:.60} again, expected another than {other}'s")
+            raise UsageError(f"{path}: found the run {run_id!r:.60} again, as in {other}, expected another")
     devices = {model_of(document["device"]) for _, document, _ in loaded}
     if len(devices) > 1:
         return compare_devices(options, loaded)
@@ -331,9 +333,9 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
     if blunt:
         runs = f"{counted(count, 'reference run')} and {counted(len(loaded) - count, 'new run')}"
         text = (
-            f"{counted(len(blunt), 'test')} could not be judged: {runs} can only see large drops, here of "
-            f"{format_percent(median(blunt), 1)} or more (median): save several runs a side, each a fresh process, and "
-            "give them with --baseline N"
+            f"{counted(len(blunt), 'test')} could not be judged: {runs} can only detect large drops, here of "
+            f"{format_percent(median(blunt), 1)} or more (median): save several runs of each side, each of a new "
+            "process, and give them with --baseline N"
         )
         notes.append({"code": "noise", "text": text})
     if missing:
@@ -352,8 +354,8 @@ def _probe_note(compared: Sequence[Compared]) -> str | None:
     if fell <= -log(1 - min(c.decision.numbers.tolerance or 1.0 for c in both)):
         return None
     return (
-        f"the probes fell by {format_percent(1 - exp(-fell), 1)} (median over the tests): the device is slower, and "
-        "what is judged on GB/s shows it"
+        f"the probes fell by {format_percent(1 - exp(-fell), 1)} (median over the tests): the device is slower, and so "
+        "are tests judged on GB/s"
     )
 
 

@@ -70,7 +70,7 @@ def _probe_gbps(device: TimedDevice, probe: Probe) -> float:
         why = sorted({sample.drop.text if sample.drop else "it took no time" for sample in taken})
         raise BandwidthError(
             f"the probe ({probe.name}) has no figure: expected a sample that counts, found {SAMPLES} that do not "
-            f"({'; '.join(why)}); try again when the device is at rest"
+            f"({'; '.join(why)}); try again when the device is idle"
         )
     return probe.bytes_moved / median(seconds) / 1e9
 

@@ -110,7 +110,7 @@ def _not_taken(root: Path, files: Sequence[Path]) -> Iterator[str]:
         if "__global__" not in text or "bandwidth.kernel(" in text:
             continue
         if file.suffix == ".py":
-            untested.setdefault("kernels in Python texts, which `bandwidth.kernel` takes, too", []).append(name)
+            untested.setdefault("kernels in Python strings: pass those to `bandwidth.kernel`", []).append(name)
         elif _test_of_kernel(name, without_comments(text)) is None:
             untested.setdefault("no kernel over arrays of numbers", []).append(name)
     for why, names in untested.items():

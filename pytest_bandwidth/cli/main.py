@@ -42,7 +42,7 @@ class _Parser(argparse.ArgumentParser):
     """Report wrong arguments in one line, like every other error of the commands."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(UNUSABLE, f"{self.prog}: {printable(message)} (--help says more)\n")
+        self.exit(UNUSABLE, f"{self.prog}: {printable(message)} (see --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end = given.index("--") if given[0:1] and given[0] in take_rest and "--" in given else len(given)
     options, unknown = parser.parse_known_args(given[:end])
     if unknown:
-        hint = "; pytest's arguments stand after --" if options.command in take_rest else ""
+        hint = "; put pytest's arguments after --" if options.command in take_rest else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     options.rest = given[end + 1 :]
     if isinstance(sys.stdout, TextIOWrapper):
@@ -126,7 +126,7 @@ def refuse_own_input(path: Path, inputs: Iterable[Path]) -> None:
     """Raise UsageError where `-o` names one of the files that are read: writing it would lose them."""
     for given in inputs:
         if path.exists() and given.exists() and path.samefile(given):
-            raise UsageError(f"-o {path}: found a file that is read ({given}), expected another: it would be lost")
+            raise UsageError(f"-o {path}: found an input ({given}), expected another file: the input would be lost")
 
 
 def terminal_width() -> int | None:

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if known and not known.keys() & found.keys():
         raise UsageError(
             f"{options.baseline}: found none of its {len(known)} kernels in {options.path}, expected those of the same "
-            "library, folder and architectures: write it anew with -o alone"
+            "library, folder and architectures: write it again with -o alone"
         )
     changes = {
         kernel: {name: (known.get(kernel, now)[name], now[name]) for name in _COLUMNS} for kernel, now in found.items()

@@ -66,7 +66,7 @@ MOST_FALSE_ALARMS, MOST_UNJUDGED, LEAST_FOUND = 0.005, 0.05, 0.95
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N or cpu (default: auto)")
-    parser.add_argument("--runs", type=int, default=20, metavar="N", help="fresh processes (default: 20)")
+    parser.add_argument("--runs", type=int, default=20, metavar="N", help="new processes (default: 20)")
     parser.add_argument(
         "--drop", action="append", metavar="P", help="drop to inject, e.g. 5%%; may be repeated (default: 3%% 5%% 10%%)"
     )
@@ -175,7 +175,7 @@ class Judge:
     def __init__(self, known: Sequence[Run], figure: Metric, tolerance: float, confirm: int, *, on_host: bool) -> None:
         reference = reference_of(Entry("drawn", runs=tuple(known)), figure, on_host)
         if reference is None:
-            raise ValueError("the processes hold no figure to judge")
+            raise ValueError("the processes measured no figure to judge")
         self._reference, self._figure, self._tolerance, self._confirm = reference, figure, tolerance, confirm
 
     def decision(self, judged: Sequence[Run]) -> Decision:
@@ -212,7 +212,7 @@ def report(name: str, seen: MeasuredRuns, found: Tables) -> list[str]:
     """Return lines for people: the processes' scatter, the table, and its recommendation."""
     processes = len(seen.same)
     left_out = f", {len(seen.left_out)} left out" if seen.left_out else ""
-    lines = [f"{printable(name)}: {processes} fresh processes of identical code{left_out}"]
+    lines = [f"{printable(name)}: {processes} new processes of identical code{left_out}"]
     for title, values in (
         ("GB/s", [run.gbps for run in seen.same]),
         ("share of the probe", [run.relative for run in seen.same if run.relative is not None]),
@@ -242,7 +242,7 @@ def recommendation(table: Sequence[Rates], processes: int) -> str:
             unseen = format_percent(upper_limit(0, cases))
             return (
                 f"Recommended: --bandwidth-tolerance={row.tolerance * 100:g}% and --bandwidth-runs={row.baseline_runs}:"
-                f" drops of {format_percent(min(found))} are found, identical code stays green. "
+                f" drops of {format_percent(min(found))} are found, identical code passes. "
                 f"{processes} processes make {counted(cases, 'independent case')}: false alarms in up to {unseen} of "
                 "runs could have gone unseen (95 % confidence); --runs lowers that."
             )
@@ -295,8 +295,8 @@ def measure(device: DeviceIdentity, runs: int, asked: Mapping[str, Any], least: 
             if runs - len(seen.left_out) < least:
                 others = ", or say in --busy-processors what others may use" if device.on_host else ""
                 raise BandwidthError(
-                    f"{len(seen.left_out)} of {runs} processes left out by now, at least {least} have to stay "
-                    f"(the last: {reason}): quiet the machine or raise --runs{others}"
+                    f"{len(seen.left_out)} of {runs} processes left out by now, at least {least} have to count (the "
+                    f"last: {reason}): quiet the machine or raise --runs{others}"
                 )
     finally:
         progress.clear()

@@ -163,7 +163,7 @@ def device_nbytes(array: Any, gpu: GpuArrays) -> int:
         if size and address:
             found = int(gpu.cupy.cuda.runtime.pointerGetAttributes(address).device)
     else:
-        why = "is no array on the GPU"
+        why = "is not an array on the GPU"
     if found != gpu.index:
         why = f"lies on cuda:{found}, not on cuda:{gpu.index}"
     if why:

@@ -291,9 +291,7 @@ class Device(ABC):
         try:
             array = self.empty(shape, dtype)
         except OutOfMemory as error:
-            raise NotOnThisDevice(
-                f"virtual: only the traffic device does without memory for what is not touched: {error}"
-            ) from None
+            raise NotOnThisDevice(f"virtual: only the traffic device has arrays without memory: {error}") from None
         array[...] = 0
         return array
 
@@ -402,7 +400,7 @@ class Device(ABC):
 
         Return the callable's last value.
         """
-        raise NotOnThisDevice(f"no profiler counts what the device {self.identity.kind} moves")
+        raise NotOnThisDevice(f"no profiler counts DRAM traffic of the device {self.identity.kind}")
 
     def share(self, allocate: Callable[[int], Any], seed: int | None) -> bool:
         """Make arrays in the bytes that `allocate` returns, where it returns any; random numbers from the seed.
@@ -433,7 +431,7 @@ class Device(ABC):
 
     def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
         """Return why an old kernel cannot be loaded here, from its machine code or else its PTX; None where it can."""
-        return f"the device {self.identity.kind} launches no old code"
+        return f"the device {self.identity.kind} cannot run old code"
 
     def old_code(
         self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None, cubin: bytes | None = None
@@ -445,7 +443,7 @@ class Device(ABC):
         Raises KernelError where the driver rejects the code or the launch, OutOfMemory where the launch's arrays
         cannot be saved, DeviceLost where the code faults.
         """
-        raise KernelError(f"the device {self.identity.kind} launches no old code")
+        raise KernelError(f"the device {self.identity.kind} cannot run old code")
 
 
 class TimedDevice(Device):

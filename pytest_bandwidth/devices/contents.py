@@ -69,7 +69,7 @@ def sums_of(array: np.ndarray[Any, Any], *, start: int = 0) -> Sums:
     The last word is filled up with zeros. start: the first word's place. Raises UsageError after MOST_SECONDS.
     """
     if array.dtype.hasobject:
-        raise UsageError("an array of Python's objects has no contents of its own")
+        raise UsageError("an array of Python objects holds references, not numbers")
     once = array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
     data = np.ascontiguousarray(once.T if once.flags.f_contiguous else once).reshape(-1).view(np.uint8)
     whole = data.size // _WORD_BYTES

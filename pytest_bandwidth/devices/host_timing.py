@@ -163,7 +163,7 @@ class CacheEviction:
         each = sorted(self._seconds)[len(self._seconds) // 2]
         known = "" if self.cache_known else "assumed "
         wanted = EVICTION_FACTOR * self.cache_bytes
-        capped = f" ({format_bytes(wanted)} would be wanted: some of the data may stay)"
+        capped = f" ({format_bytes(wanted)} would evict all: some of the data may stay)"
         short = capped if self.eviction_bytes < wanted else ""
         return Finding(
             "cache-evicted",

@@ -152,7 +152,7 @@ def _kernel_in_state(file: Path, name: str | None, *state: int) -> tuple[str, tu
 def _refuse_options(what: str, options: Sequence[str], name_expressions: Sequence[str]) -> None:
     for option, given in (("options", options), ("name_expressions", name_expressions)):
         if given:
-            raise KernelError(f"kernel: found {option}= for {what}, which is compiled already: leave them out")
+            raise KernelError(f"kernel: found {option}= for {what}, which is compiled already: leave it out")
 
 
 def _texts(what: str, given: object) -> tuple[str, ...]:

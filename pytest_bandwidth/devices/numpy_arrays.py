@@ -49,7 +49,7 @@ def _aligned_bytes(size: int, what: str, allocate: Allocate | None) -> Array:
             return given
         raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     except MemoryError:
-        raise OutOfMemory(f"{what} needs {format_bytes(size)}, more than the host gives: use a smaller size") from None
+        raise OutOfMemory(f"{what} needs {format_bytes(size)}, more than the host allows: use a smaller size") from None
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size]
 
@@ -115,7 +115,9 @@ def host_nbytes(array: Any) -> int:
         try:
             nbytes = getattr(array, "nbytes", None)
         except RuntimeError as error:  # PyTorch's sparse and nested tensors have none
-            raise UsageError(f"a {kind} in reads= or writes= tells no bytes ({error}): give them as an int") from None
+            raise UsageError(
+                f"a {kind} in reads= or writes= has no known size ({error}): give its bytes as an int"
+            ) from None
         if nbytes is not None:
             if int(array.__dlpack_device__()[0]) in _DLPACK_CPU:
                 return int(nbytes)
@@ -124,7 +126,7 @@ def host_nbytes(array: Any) -> int:
             )
     if hasattr(type(array), "__array_interface__"):
         return np.asarray(array).nbytes
-    raise UsageError(f"a {kind} in reads= or writes= is no array in host memory: give an array, or bytes as an int")
+    raise UsageError(f"a {kind} in reads= or writes= is not an array in host memory: give an array, or bytes as an int")
 
 
 WORD_BYTES = 8
@@ -141,10 +143,11 @@ _BITS = {
 }
 # Kinds of dtypes whose random numbers are the same in every run of a test: their contents identify a launch.
 WHOLE_KINDS = "iub"
+_OF_ML_DTYPES = ("float8_", "float6_", "float4_", "int4", "uint4", "int2", "uint2")
 
 
 def resolve_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype; ``"bfloat16"`` through ml_dtypes. Raises UsageError for what is no dtype."""
+    """Return the NumPy dtype; ``"bfloat16"`` through ml_dtypes. Raises UsageError for what is not a dtype."""
     if isinstance(dtype, str) and dtype in ("bfloat16", "bf16"):
         try:
             bfloat16: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
@@ -155,7 +158,10 @@ def resolve_dtype(dtype: Any) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(dtype)
         return found
     except TypeError:
-        raise UsageError(f"{dtype!r} is no dtype, expected one such as 'float32', 'float16', 'bfloat16'") from None
+        if isinstance(dtype, str) and dtype.startswith(_OF_ML_DTYPES):
+            remedy = f"pip install ml_dtypes, and give ml_dtypes.{dtype}"
+            raise UsageError(f"{dtype!r} is not a dtype of NumPy: {remedy}") from None
+        raise UsageError(f"{dtype!r} is not a dtype, expected one such as 'float32', 'float16', 'bfloat16'") from None
 
 
 def masks_for(dtype: np.dtype[Any]) -> tuple[int, int]:

@@ -39,7 +39,7 @@ MOST_ROUNDS = 10_000
 # Dropped rounds are repeated for as long again as a measurement may take, but never for more samples than this.
 MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
-SOMETHING_ELSE = Finding(HELD_UP, "something else had the GPU meanwhile, as the probe tells by its time")
+SOMETHING_ELSE = Finding(HELD_UP, "other work ran on the GPU meanwhile: the probe took longer")
 NOT_COLD = Finding(
     "warm", "cold=False: caches are not flushed before its samples, so its GB/s may be those of a cache", NOTE
 )

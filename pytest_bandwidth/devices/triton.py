@@ -74,7 +74,7 @@ class TritonLaunch:
     def _refuse(self, count: int, missing: Sequence[str]) -> None:
         text = f"found {count} arguments and no value for {', '.join(missing)}"
         if self._unknown:
-            text += f"; constants= holds {', '.join(self._unknown)}, of which the kernel has no parameter"
+            text += f"; constants= has {', '.join(self._unknown)}, which the kernel does not take"
         constants = ", ".join(f'"{name}": …' for name in missing if self._required[name])
         where = f", those of tl.constexpr in constants={{{constants}}}" if constants else ""
         raise UsageError(f"launch of a Triton kernel: {text}: expected a value for each parameter{where}")

@@ -137,7 +137,7 @@ class FreshProcesses(StartedAhead):
                         figures = replace(figures, sol=here.sol * figures.gbps / here.gbps)
                     known[key] = replace(one, fresh=(*one.fresh, figures))
                 elif len(self.rows) >= self._confirm:
-                    why = f"{len(one.fresh)} new processes measured it, and validly; {self._confirm} have to"
+                    why = f"{len(one.fresh)} new processes measured it validly, expected {self._confirm}"
                     known[key] = one.without(Ask.PROCESSES, why)
         return known
 
@@ -159,7 +159,7 @@ class FreshProcesses(StartedAhead):
             valid = [row for row in rows if trouble[row["label"]] is None]
             if not valid:
                 why = next(iter(trouble.values()), "no result")
-                raise FreshProcessFailed(f"a fresh process measured nothing valid: {why}")
+                raise FreshProcessFailed(f"a new process measured nothing valid: {why}")
             return {row["label"]: FreshRow(metrics_of_row(row, peak), seconds) for row in valid}
 
         with test.alone():
@@ -183,7 +183,7 @@ def further_runs(
     wanted = 1 if identity.counts_only else settings.runs
     further = []
     for i in range(1, wanted):
-        notify(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
+        notify(f"bandwidth: baseline run {i + 1} of {wanted} in a new process …")
         with DeviceLock(identity, settings.lock_timeout).held(on_long_wait=notify):
             quiet_wait_seconds = QUIET_WAIT_SECONDS / (wanted - 1)
             request = WholeRun(

@@ -149,7 +149,7 @@ def last_commit_of_lines(tree: Path, path: Path, first: int, last: int | None) -
     commits = dict.fromkeys(line.split()[0] for line in output.splitlines() if _BLAMED.match(line))
     if not commits or any(not one.strip("0") for one in commits):
         raise UsageError(f"{path}:{first} is not committed")
-    # The commit that is no ancestor of another one.
+    # The commit that is not an ancestor of another one.
     return git(tree, "merge-base", "--independent", *commits, seconds=_SHORT_SECONDS).split()[0]
 
 

@@ -121,7 +121,7 @@ class OldKernels:
         if same_ptx and measurement.code.rebuilt_since(then) is None:
             return None
         if then.inputs != measurement.code.inputs:
-            raise BandwidthError(f"{INPUTS_CHANGED}, and its own are not known")
+            raise BandwidthError(f"{INPUTS_CHANGED}, and the old contents are not known")
         shape = None if same_launch else _shape_of_before(measurement, entry)
         old = self._old_ptx(then.ptx)
         unsafe = why_not_interchangeable(old, measurement.ptx)
@@ -223,7 +223,7 @@ class OldKernels:
             if row is None:
                 continue
             seen = self._seen[old.label]
-            result = row["detail"].get(Rule.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            result = row["detail"].get(Rule.OLD_KERNEL, {TROUBLE: "the test measured something else under that label"})
             seen.refused = result.get(REFUSED) or seen.refused
             seen.sectors = result.get(SECTORS) or seen.sectors
             if TROUBLE in result:
@@ -259,7 +259,7 @@ def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
     if shape is None:
         raise BandwidthError("its grid and block are not known")
     if resources is not None and shape == shape_of(recorded_resources(asdict(resources))):
-        raise BandwidthError("what was set for its launches is another")
+        raise BandwidthError("the variables set for its launches differ")
     return shape
 
 
@@ -351,7 +351,7 @@ def measure_with_old_code(
         seen = {**_compared(device, old, measured, asked, workload), REFUSED: refused}
         device.run(replace(workload, interleaved=()))
     except DeviceLost as error:
-        _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
+        _give_up(asked, report, f"one of them faults where old and new alternate: {_first_line(error)}")
     alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
     return alone.with_detail(Rule.OLD_KERNEL, seen)
 
@@ -391,7 +391,7 @@ def _compared(
     before, *as_before = rounds.interleaved or ((),)
     now = as_before[0] if as_before else rounds.kernel_seconds
     if not before or min(*before, *now) <= 0:
-        return {TROUBLE: "no round counted in which both ran", SECTORS: sectors}
+        return {TROUBLE: "no round with both counted", SECTORS: sectors}
     resources = recorded_resources(asdict(old.resources)) if old.resources is not None else {}
     floor, both = floor_of_both(measured.floor_seconds, (*now, *before)), list(zip(now, before, strict=True))
     drop, ratio = median(math.log((n - floor) / (b - floor)) for n, b in both), median(n / b for n, b in both)

@@ -31,7 +31,7 @@ class NumPy(Framework):
 
     def extent(self, array: Any, path: str) -> Extent:
         if array.dtype.hasobject:
-            raise UsageError(f"{path} holds Python objects, whose bytes lie elsewhere: expected numbers, or the bytes")
+            raise UsageError(f"{path} is an array of Python objects, expected numbers, or its bytes as an int")
         return Extent("host", array.ctypes.data, array.shape, array.strides, array.itemsize)
 
     def is_on_host(self, array: Any) -> bool:
@@ -84,13 +84,17 @@ class Torch(Framework):
             raise UsageError(f"{path} is a meta or fake tensor, which has no memory: expected one that holds numbers")
         if array.requires_grad and self._torch.is_grad_enabled():
             raise UsageError(
-                f"{path} requires grad: each run would record a graph, and keep what the declaration does not tell; "
-                "expected it detached, or the call under torch.no_grad()"
+                f"{path} requires grad: each run would record a graph and keep arrays that are not declared; expected "
+                "it detached, or the call under torch.no_grad()"
             )
         if array.is_nested:
-            raise UsageError(f"{path} is a nested tensor, whose rows lie apart: expected a strided one, or the bytes")
+            raise UsageError(
+                f"{path} is a nested tensor, which is not contiguous: expected a strided one, or its bytes as an int"
+            )
         if array.layout is not self._torch.strided or type(array).__name__ == "FunctionalTensor":
-            raise UsageError(f"{path} is a tensor of layout {array.layout}, expected a strided one, or the bytes")
+            raise UsageError(
+                f"{path} is a tensor of layout {array.layout}, expected a strided one, or its bytes as an int"
+            )
         size = array.element_size()
         strides = tuple(stride * size for stride in array.stride())
         space = "host" if array.device.type == "cpu" else str(array.device)
@@ -129,9 +133,13 @@ class Jax(Framework):
         if isinstance(array, self._jax.core.Tracer):
             raise UsageError(f"{path} is a tracer of a JAX transformation: measure the compiled function from outside")
         if array.is_deleted():
-            raise UsageError(f"{path} is a JAX array whose buffer was deleted or donated: make it anew before the call")
+            raise UsageError(
+                f"{path} is a JAX array whose buffer was deleted or donated: create it again before the call"
+            )
         if len(array.devices()) > 1:
-            raise UsageError(f"{path} lies on {len(array.devices())} devices, expected an array on one, or the bytes")
+            raise UsageError(
+                f"{path} lies on {len(array.devices())} devices, expected an array on one, or its bytes as an int"
+            )
         nbytes = int(array.nbytes)
         try:
             address, space = int(array.unsafe_buffer_pointer()), str(next(iter(array.devices())))
@@ -174,7 +182,7 @@ def loaded_frameworks() -> dict[str, Framework]:
 
 
 def framework_of(value: object) -> Framework | None:
-    """Return the framework whose array the value is; None for anything that is no array."""
+    """Return the framework whose array the value is; None for anything that is not an array."""
     if _NUMPY.owns(value):
         return _NUMPY
     for framework in loaded_frameworks().values():
@@ -252,8 +260,7 @@ def arrays_in(value: object, path: str, *, passing_over: bool = False) -> Iterat
 def _inside(value: object, path: str) -> Iterable[tuple[str, object]]:
     if isinstance(value, (GeneratorType, Iterator)):
         raise UsageError(
-            f"{path} is a {type(value).__name__}, whose arrays cannot be seen without using it up, and which one run "
-            "would leave empty: expected a list or a tuple"
+            f"{path} is a {type(value).__name__}, which one run would leave empty: expected a list or a tuple"
         )
     if isinstance(value, Mapping):
         return ((f"{path}[{shown(key)}]", inner) for key, inner in value.items())
@@ -307,6 +314,6 @@ def refuse_mixed(found: Iterable[FoundArray]) -> None:
     if len(firsts) > 1:
         (name, path), (other, elsewhere) = list(firsts.items())[:2]
         raise UsageError(
-            f"arrays of two frameworks in one call: {path} is {name}'s, {elsewhere} is {other}'s; "
-            "expected those of one, or the arrays and bytes that it moves by name"
+            f"arrays of two frameworks in one call: {path} is {name}'s, {elsewhere} is {other}'s; expected arrays of "
+            "one framework, or reads= and writes= that name the arrays or bytes"
         )

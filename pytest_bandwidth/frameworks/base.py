@@ -83,7 +83,7 @@ class Framework(ABC):
         return None
 
     def as_numpy(self, array: Any) -> Any:
-        """Return a host array as a view of NumPy's; None where it cannot be had without a copy."""
+        """Return a host array as a view of NumPy's; None where that needs a copy."""
         del array
 
 

@@ -79,9 +79,7 @@ def awaited(
         if not checked or may_be_later:
             if later and isinstance(value, Iterator):
                 kind = type(value).__name__
-                raise UsageError(
-                    f"the callable returned a {kind}, of which nothing has run: return the arrays themselves"
-                )
+                raise UsageError(f"the callable returned a {kind}, which has not run: return the arrays themselves")
             returned = _arrays_of(value, "the result")
             first, checked = not checked, True
             if first:
@@ -96,7 +94,7 @@ def awaited(
                 for framework, before in zip(counting, kernels, strict=True):
                     if framework.kernels_run() == before:
                         raise UsageError(
-                            f"no {framework.name} kernel ran: the result was there before, so nothing would be timed"
+                            f"no {framework.name} kernel ran: the result was computed before, so nothing would be timed"
                         )
             if first:
                 counting, may_be_later = _of_process()
@@ -109,8 +107,8 @@ def _refuse_given_away(arguments: Found) -> None:
     for path, array, framework in arguments:
         if not framework.is_lazy and not framework.is_made(array):
             raise UsageError(
-                f"{path} is {framework.name}'s and was donated: a run gave its buffer away, and each needs it; "
-                "expected a callable that donates no argument"
+                f"{path} is {framework.name}'s and was donated: one run gave its buffer away, and the next one needs "
+                "it; expected a callable that donates no argument"
             ) from None
 
 
@@ -140,8 +138,8 @@ def _of_process() -> tuple[list[Framework], bool]:
 def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: bool, any_stream: bool) -> None:
     if framework.own_device is not None and (on_gpu or not framework.is_on_host(array)):
         raise UsageError(
-            f"{path} is {framework.name}'s on {array.device}, whose work goes on after the call and on streams of its "
-            f"own; expected {framework.own_device}, or a tensor in host memory and --bandwidth-device=cpu"
+            f"{path} is {framework.name}'s on {array.device}, where work goes on after the call, on other streams; "
+            f"expected {framework.own_device}, or a tensor in host memory and --bandwidth-device=cpu"
         )
     if not on_gpu and not framework.is_on_host(array):
         raise UsageError(
@@ -150,8 +148,8 @@ def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: 
         )
     if on_gpu and framework.computes_later and (graph or not any_stream):
         raise UsageError(
-            f"{path} is {framework.name}'s, whose work runs on streams of its own: no event can be recorded there, and "
-            "no graph captured; expected --bandwidth-timer=cupti, without graph=True"
+            f"{path} is {framework.name}'s, which runs on streams where no event and no graph can be recorded; "
+            "expected --bandwidth-timer=cupti, without graph=True"
         )
     if on_gpu and graph and framework.own_graphs is not None:
         raise UsageError(
@@ -171,7 +169,7 @@ def _check_result(
         if own is not None and getattr(own, "cuda_stream", 0) != 0:
             raise UsageError(f"{path} was made on {framework.name}'s current stream: pass it as stream=")
     if later and not returned and not _is_computed(value):
-        what = "None" if value is None else f"a {type(value).__name__} in which no array is seen"
+        what = "None" if value is None else f"a {type(value).__name__} without an array"
         raise UsageError(
             f"the callable works with arrays that are computed later and returned {what}, so there is nothing to wait "
             "for: return what it computes"

@@ -109,7 +109,7 @@ class OldCodeTime:
                     limit *= SHARE_OF_UNSUSPICIOUS
                 if self.spent < limit:
                     allowed[key] = one
-            why = f"the run's {format_seconds(self.limit)} for old code are spent (bandwidth_settle_time)"
+            why = f"the run's {format_seconds(self.limit)} for old code are used up (raise bandwidth_settle_time)"
             refused = {
                 key: replace(one, why_not=tuple(dict.fromkeys((*one.why_not, why))))
                 for key, one in asking.items()

@@ -30,7 +30,7 @@ class MarkerOptions:
     """Hold the arguments of `@pytest.mark.bandwidth(...)` for one test; None for those not given."""
 
     min_gbps: float | None = argument(
-        values.gbps, "floor of the bandwidth, in GB/s or with a unit, whatever the baseline says."
+        values.gbps, "floor of the bandwidth, in GB/s or with a unit, independent of the baseline."
     )
     min_utilization: float | None = argument(
         values.positive_fraction, "floor of the share of the peak; an error if the peak is unknown."
@@ -56,7 +56,7 @@ class MarkerOptions:
     max_spill_bytes: int | None = argument(
         values.count(0), "local memory a thread at most (spills and stack), in bytes, on cuda and traffic."
     )
-    cold: bool | None = argument(values.switch, "False: measure with caches as they are, for kernels that live in one.")
+    cold: bool | None = argument(values.switch, "False: do not flush caches, for kernels whose data stays in one.")
     honest: bool | None = argument(
         values.switch, "poison outputs and change inputs between samples, and check that the work is done each time."
     )

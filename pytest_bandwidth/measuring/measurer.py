@@ -66,8 +66,7 @@ def lock_folder() -> Path:
     if runtime.is_absolute() and what_is_wrong(runtime) is None:
         return runtime
     raise DeviceUnavailable(
-        f"{folder} is not a folder of this user's, for locks that nobody else writes to ({found}): "
-        "remove it, or set TMPDIR"
+        f"the folder of locks {folder} is not this user's alone ({found}): remove it, or set TMPDIR"
     )
 
 
@@ -301,7 +300,7 @@ class Measurer:
             raise DeviceLost(f"not measured: {self._lost}")
         if self._measuring:
             raise UsageError(
-                "bandwidth was called by what is measured, or another thread meanwhile: measure one at a time"
+                "bandwidth was called inside a measured callable, or by another thread meanwhile: measure one at a time"
             )
         self._measuring = True
         try:
@@ -395,7 +394,9 @@ class Inputs:
         if code.identity == CodeIdentity():
             return code
         identity = replace(code.identity, launch=None, arguments=None)
-        return replace(code, identity=identity, unknown=f"what its index arrays hold is not known ({self.unknown})")
+        return replace(
+            code, identity=identity, unknown=f"the contents of its index arrays are not known ({self.unknown})"
+        )
 
 
 def whole_arrays(given: Iterable[object], workload: Workload) -> list[Any]:

@@ -77,7 +77,7 @@ def with_named_errors(workload: Workload) -> Workload:
         workload,
         call=_guarded(f"the measured callable{name}", workload.call),
         setup=None if workload.setup is None else _guarded(f"setup{name}", workload.setup),
-        interleaved=tuple(_guarded(f"the callable beside it{name}", other) for other in workload.interleaved),
+        interleaved=tuple(_guarded(f"the callable compared with it{name}", other) for other in workload.interleaved),
         nothing=None if workload.nothing is None else _guarded("nothing", workload.nothing),
     )
 

@@ -263,7 +263,7 @@ def nothing_is_judged(config: pytest.Config) -> str | None:
         return None
     places = places_of(config)
     return (
-        f"{places['disable' if settings.disable else 'skip']}: nothing is judged, for all that {places['strict']} says"
+        f"{places['disable' if settings.disable else 'skip']}: nothing is judged, so {places['strict']} has no effect"
     )
 
 
@@ -277,13 +277,13 @@ def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> Non
         # The command line overrides the ini file.
         if not places[name].startswith("-") or places["strict"].startswith("-"):
             raise usage_error(
-                f"{places['strict']} and {places[name]} exclude each other, for nothing is judged: drop one (on the "
-                f"command line {name} goes with strict = true in the ini file, and is said)"
+                f"{places['strict']} and {places[name]} exclude each other, because nothing is judged: drop one (on "
+                f"the command line, {name} is allowed with strict = true in the ini file)"
             )
     if settings.update and settings.update_new:
         raise usage_error(
-            f"{places['update']} and {places['update_new']} exclude each other, for one rewrites what the other keeps: "
-            "drop one"
+            f"{places['update']} and {places['update_new']} exclude each other, because one rewrites what the other "
+            "keeps: drop one"
         )
     update = places["update" if settings.update else "update_new"] if settings.writes_baseline else ""
     if settings.writes_baseline and settings.baseline is None:
@@ -291,12 +291,12 @@ def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> Non
     if settings.writes_baseline and settings.disable:
         raise usage_error(f"{update} needs measurements and {places['disable']} takes none: drop one")
     if settings.writes_baseline and settings.against is not None:
-        raise usage_error(f"{update} writes a baseline and {places['against']} needs none: drop one")
+        raise usage_error(f"{update} writes a baseline and {places['against']} uses none: drop one")
     # In an ini file it is the default of the runs that update.
     if places.get("runs", "").startswith("--") and not settings.writes_baseline:
-        raise usage_error(f"{places['runs']} goes with --bandwidth-update or --bandwidth-update-new")
+        raise usage_error(f"{places['runs']} needs --bandwidth-update or --bandwidth-update-new")
     if settings.against == ANCHOR and settings.baseline is None:
-        raise usage_error(f"{places['against']}={ANCHOR} needs --bandwidth-baseline, whose entries have anchors")
+        raise usage_error(f"{places['against']}={ANCHOR} needs --bandwidth-baseline: its entries name the anchors")
 
 
 def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:

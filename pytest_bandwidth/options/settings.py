@@ -124,7 +124,7 @@ class Settings(Options):
         "REV", "compare with the same tests at this git revision (or `anchor`), without a baseline", str
     )
     device_tolerance: float | None = option(
-        "P", "fail the run if unchanged tests lost more than this, as their median", values.positive_fraction
+        "P", "fail the run if the median loss of unchanged tests is more than this", values.positive_fraction
     )
     strict: bool = switch("fail UNDECIDED tests, and entries that no test measured")
     only: bool = switch("run bandwidth tests only")

@@ -38,7 +38,7 @@ OF_UNMEASURED = (NOT_MEASURED, ABSENT, MOVED)
 _CHANGED = {
     "ptx": "the same kernel's code changed",
     "function": "the same function's code changed",
-    "sass": "the same kernel became other machine code",
+    "sass": "the same kernel's machine code changed",
 }
 HASH_SHOWN = 8
 NAMED_AT_MOST = 5
@@ -254,8 +254,8 @@ def findings_of(members: Sequence[Member], tolerance: float, prior: float) -> li
             continue
         spread_explains = abs(drop_of_log(math.copysign(noise, centre - offset)))
         text = (
-            f"{member.name} is {_compared(offset - centre)} than the median of {len(known)} devices of its model: "
-            f"{format_percent(tolerance, 1)} matters, and their spread explains {format_percent(spread_explains, 1)}. "
+            f"{member.name} is {_compared(offset - centre)} than the median of {len(known)} devices of its model "
+            f"(limit {format_percent(tolerance, 1)}; their spread explains {format_percent(spread_explains, 1)}). "
             "Compare its clocks, temperature and errors with the others'"
         )
         found.append(Finding(OUTLIER, text))
@@ -288,8 +288,8 @@ def _difference(first: Member, second: Member, tolerance: float, prior: float) -
         return None
     return Finding(
         DIFFER,
-        f"{first.name} is {_compared(distance)} than {second.name}, of the same model, "
-        f"{format_percent(tolerance, 1)} matters: a third device would tell which of them is off",
+        f"{first.name} is {_compared(distance)} than {second.name}, of the same model (limit "
+        f"{format_percent(tolerance, 1)}): measure a third device to find which of them is wrong",
     )
 
 

@@ -82,7 +82,7 @@ class ReadFiles:
             for name in loaded.names.get(file, ()):
                 noted.add(self.opened.by_module.get(name, Noted()))
         if noted.starts is not None:
-            raise FilesUnknown(f"the test starts {shown(noted.starts)}: what that reads is not seen")
+            raise FilesUnknown(f"the test starts {shown(noted.starts)}: files that it reads are not recorded")
         files = modules | {file for file in noted.files if self._is_relevant(file)}
         if any(file.endswith(_LIBRARIES) for file in files):
             files |= self._mapped(loaded)
@@ -261,7 +261,7 @@ class ReadFiles:
                 os.close(descriptor)
                 if stat.S_ISDIR(kind):
                     return None
-                raise FilesUnknown(f"{short} is no regular file")
+                raise FilesUnknown(f"{short} is not a regular file")
             with open(descriptor, "rb", buffering=0) as stream:
                 if now[0] > LARGEST_FILE_BYTES:
                     raise FilesUnknown(f"{short} is larger than {LARGEST_FILE_BYTES // 2**20} MiB")

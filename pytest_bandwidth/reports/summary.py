@@ -130,12 +130,12 @@ def _failure(run: RunDocument, counts: Sequence[StatusCount]) -> tuple[str, Seve
     if codes[UNJUDGED]:
         return f"{broken} failed before being judged", "bad"
     if codes[HIDDEN]:
-        return f"{counted(codes[HIDDEN], 'test')} failed and hid it", "bad"
+        return f"{counted(codes[HIDDEN], 'test')} failed but passed in the report", "bad"
     if codes[FAILED]:
         return f"{counted(codes[FAILED], 'test')} failed for another reason than bandwidth", "bad"
     # Without --bandwidth-device-tolerance a loss is only reported.
     if codes[DEVICE_LOSS] and run.settings.get("device_tolerance") is not None:
-        return "The device lost more than it may", "bad"
+        return "The device is slower than allowed", "bad"
     if run.strict and _is_incomplete(run):
         return "Entries of the baseline were not measured", "bad"
     unwritten = any(outcome.reason_code == Rule.NOT_WRITTEN for outcome in run.outcomes)

@@ -44,12 +44,12 @@ _KINDS = ("loads", "stores", "atomics")
 # From this share of a sample on, the message names a launch's overhead.
 FLOOR_SHOWN = 0.05
 OTHERS_SHOWN = 10
-_OTHER_DATA = "the code is the baseline's, so the test's data are others"
+_OTHER_DATA = "the code is the baseline's, so the test's data changed"
 # The subject of a verdict in two or three words, by its rule.
 _DETAILS = {
     Rule.CODE_UNCHANGED: "code unchanged",
     Rule.NOT_REPRODUCED: "slow once, not reproduced",
-    Rule.FLOORS: "floors hold",
+    Rule.FLOORS: "floors met",
     Rule.STORED: "stored figures",
     Rule.COUNTS: "counts",
     Rule.LESS_WORK: "less work done",
@@ -128,7 +128,7 @@ def observation(measurement: Measurement) -> str:
         return moved
     took, floor = format_seconds(measurement.seconds), measurement.floor_seconds or 0.0
     if floor > FLOOR_SHOWN * measurement.seconds:
-        took += f", of which {format_seconds(floor)} floor"
+        took += f" ({format_seconds(floor)} overhead)"
     if is_warm(measurement.method):
         took += ", warm"
     seen = f"{moved} in {took}: {format_gbps(measurement.gbps)}"
@@ -267,7 +267,7 @@ def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, st
         return "remedy", f"pin {package}, or {update}"
     if (status in (Status.REGRESSED, Status.MISMATCH) and by_update) or rule.startswith("setting:"):
         if context.against_revision:
-            return "accept it", "in review: --bandwidth-against stores nothing that could be updated"
+            return "accept it", "in code review: --bandwidth-against stores no figures"
         return ("accept it", context.command) if context.command else None
     if rule in (Rule.NO_ENTRY, Rule.EMPTY_ENTRY, Rule.UNGATED) and context.command and not context.against_revision:
         return "create it", context.command
@@ -299,7 +299,7 @@ def sentence_of(decision: Decision) -> str:
         case Rule.WRITTEN:
             return "this run saves the entry"
         case Rule.FLOORS:
-            return "every floor of the marker holds"
+            return "every floor of the marker is met"
         case Rule.CODE_UNCHANGED:
             return _unchanged(decision)
         case Rule.OLD_KERNEL | Rule.PAIRS:
@@ -322,17 +322,17 @@ def sentence_of(decision: Decision) -> str:
         case Rule.UNGATED:
             if uncounted := facts.get("uncounted"):
                 return f"counted no {' and no '.join(map(called, uncounted))}, which the entry has"
-            return f"the entry's counts hold no {' and no '.join(facts.get('lacks', ()))}, so that nothing gates them"
+            return f"the entry has no {' and no '.join(facts.get('lacks', ()))}: these counts are not judged"
         case Rule.EMPTY_ENTRY:
             and_no_runs = " and no runs" if facts["lacks"] == "bandwidth" else ""
-            return f"the baseline's entry holds no {facts['lacks']}{and_no_runs}"
+            return f"the baseline's entry has no {facts['lacks']}{and_no_runs}"
         case Rule.NO_PROBE:
             what = f"{limit} cannot be checked" if limit else "the share of the probe cannot be compared"
-            return f"{what}: no believable probe ran with the kernel; judged_on=gbps compares without one"
+            return f"{what}: no credible probe ran with the kernel; judged_on=gbps needs none"
         case Rule.UNSTEADY:
             return (
-                f"{counted(facts.get('compared', 0), 'pair')} can be compared with {facts.get('other')}: between the "
-                f"processes of {facts.get('uneven')} the probe's GB/s differed by more than 10 %"
+                f"only {counted(facts.get('compared', 0), 'pair')} can be compared with {facts.get('other')}: in "
+                f"{facts.get('uneven')} others the probe's GB/s differed by more than 10 % between both processes"
             )
         case Rule.NOT_RERUN:
             seen = _floor_sentence(limit, decision) if limit else _moved(numbers.drop or 0.0, "the baseline")
@@ -342,7 +342,7 @@ def sentence_of(decision: Decision) -> str:
         case Rule.NO_ENTRY:
             return _without_entry(facts)
         case Rule.CODE_ALONE:
-            return f"the baseline is of {facts.get('code_of')}, and its code is not this test's"
+            return f"the baseline is of {facts.get('code_of')}, and it has other code for this test"
         case Rule.NOT_THERE:
             return f"there is no measurement of {facts.get('revision')} to compare with"
         case Rule.NOTHING_VALID:
@@ -353,7 +353,7 @@ def sentence_of(decision: Decision) -> str:
 def _by_old_code(decision: Decision) -> str:
     numbers, other = decision.numbers, "the old code"
     if decision.facts.get("floor_share", 0.0) > FLOOR_SHOWN:
-        other += f", not counting the floor of {format_seconds(decision.facts['floor_seconds'])}"
+        other += f", overhead of {format_seconds(decision.facts['floor_seconds'])} excluded"
     drop, tolerance = numbers.drop or 0.0, format_percent(numbers.tolerance or 0.0, 1)
     if decision.status is Status.OK:
         return f"costs at most {format_percent(max(numbers.high or 0.0, 0.0), 1)}: {_moved(drop, other)}"
@@ -367,7 +367,7 @@ def _unchanged(decision: Decision) -> str:
     if decision.numbers.drop is None:
         return same
     lost = decision.numbers.drop > (decision.numbers.tolerance or 0.0)
-    why = ": the device or other input data (what floats hold is not hashed) may be why" if lost else ""
+    why = ": the device or other input data may be the cause (values of floats are not hashed)" if lost else ""
     return f"{same}; {_moved(decision.numbers.drop, 'its figures')}{why}"
 
 
@@ -378,9 +378,9 @@ def _noise_remedy(decision: Decision) -> str:
         noun = _NOUNS[decision.facts.get("by", Rule.PAIRS)]
         return f"{counted(numbers.runs or 0, noun)} differ by {_spread(numbers)}: {quiet}"
     if not numbers.runs:
-        return "the baseline holds no runs, which --bandwidth-update adds"
+        return "the baseline has no runs: --bandwidth-update adds some"
     if needed is not None and needed > numbers.runs:
-        return f"{needed} baseline runs would do: --bandwidth-update -o bandwidth_runs={needed}"
+        return f"{needed} baseline runs would be enough: --bandwidth-update -o bandwidth_runs={needed}"
     return f"the baseline's {counted(numbers.runs, 'run')} differ by {_spread(numbers)}: {quiet}"
 
 
@@ -429,8 +429,8 @@ def _growth(change: tuple[str, int, int]) -> float:
 
 def _floor_sentence(floor: str, decision: Decision) -> str:
     if is_of_resources(floor) and decision.numbers.observed is None:
-        known = "known of CUDA C++, machine code and Triton's kernels"
-        return f"{floor} cannot be checked: what the compiler gave this code is not known (it is {known})"
+        known = "known for CUDA C++, machine code and Triton's kernels"
+        return f"{floor} cannot be checked: registers and stack of this code are not known (they are {known})"
     seen, limit = decision.numbers.observed or 0.0, decision.numbers.reference or 0.0
     if is_of_resources(floor):
         return f"{seen:.0f} {_RESOURCES[floor]} a thread exceed {floor}, {limit:.0f}"

@@ -191,8 +191,8 @@ class Judge:
         # In CI the clone may hold no commit to compare changed code with.
         if is_shallow(self.measurer.root) and not self._commits.has_any():
             raise UsageError(
-                "found a shallow clone without the commits that the baseline's runs name, expected the history, for "
-                "changed code is compared with its old code: check out with fetch-depth: 0 (GitHub) or GIT_DEPTH: 0 "
+                "found a shallow clone without the commits of the baseline's runs, expected them, to compare changed "
+                "code with its old code: check out with fetch-depth: 0 (GitHub) or GIT_DEPTH: 0 "
                 "(GitLab)"
             )
 

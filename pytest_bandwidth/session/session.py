@@ -433,7 +433,9 @@ class BandwidthSession:
             as_it_should = one.decision.status in (Status.OK, Status.IMPROVED)
             if one.entry is not None and one.entry.xfail and as_it_should:
                 xpass = Finding(
-                    XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there", NOTE
+                    XPASS,
+                    f"its entry's xfail ({one.entry.xfail}) is no longer needed: remove it from the baseline",
+                    NOTE,
                 )
                 one = replace(one, measurement=one.measurement.with_finding(xpass))
             at, several, label = None if line is None else line + 1, len(judged) > 1, one.measurement.label
@@ -568,6 +570,6 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
         if misspelt is None:
             raise
         near = difflib.get_close_matches(misspelt[2], _KEYWORDS[misspelt[1]], n=1, cutoff=0.5)
-        meant = f"expected {near[0]}=" if near else f"expected some of {', '.join(_KEYWORDS[misspelt[1]])}"
+        meant = f"expected {near[0]}=" if near else f"expected one of {', '.join(_KEYWORDS[misspelt[1]])}"
         place = place_of(error.__traceback__)
         raise pytest.fail.Exception(f"{place}{misspelt[1]}: found {misspelt[2]}=, {meant}", pytrace=False) from None

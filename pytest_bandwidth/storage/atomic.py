@@ -131,6 +131,6 @@ def refuse_foreign(option: str, target: Path, form: FileForm) -> None:
         held = file.read(_LOOKED_AT_BYTES).decode("latin-1")
     if held and not re.match(form.begins, held):
         raise UsageError(
-            f"{option}: found {target}, which pytest-bandwidth did not write in this form, expected another file: it "
-            "would be lost"
+            f"{option}: found {target}, which pytest-bandwidth did not write in this form, expected another file: this "
+            "one would be lost"
         )

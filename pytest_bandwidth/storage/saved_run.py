@@ -190,7 +190,7 @@ def began(environment: Mapping[str, Any]) -> datetime:
         return parse_moment(value)
     except (TypeError, ValueError):
         found = f"environment.started_at is {shown(value)}"
-        raise UsageError(f"{found}, expected a moment like 2026-11-21T04:00:00Z") from None
+        raise UsageError(f"{found}, expected a time such as 2026-11-21T04:00:00Z") from None
 
 
 def read_document(document: Mapping[str, Any]) -> RunDocument:
@@ -277,7 +277,7 @@ class Unreal(UsageError):
     def __init__(self, number: float) -> None:
         # Python refuses to write out very long whole numbers.
         size = f"{number:.3g}" if isinstance(number, float) else f"2^{abs(number).bit_length() - 1}"
-        super().__init__(f"found the number {size}, expected a figure of something real")
+        super().__init__(f"found the number {size}, expected a realistic figure")
 
 
 def check_plain(value: object) -> None:
@@ -288,7 +288,7 @@ def check_plain(value: object) -> None:
             try:
                 leaf.encode()
             except UnicodeEncodeError:
-                raise UsageError(f"found the text {leaf[:20]!a}, expected whole characters") from None
+                raise UsageError(f"found the text {leaf[:20]!a}, expected no half of a surrogate pair") from None
 
 
 def check_figures(value: object) -> None:

@@ -85,8 +85,8 @@ def test_a_nameless_file_beside_the_devices_own_is_told_what_to_add(tmp_path, he
     with pytest.raises(BaselineError) as caught:
         baseline_files.find_file(tmp_path, A100)
     assert str(caught.value) == (
-        f"{nameless}:1: found no device, expected one since {other} is there too: add "
-        "device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80, kind: cuda}"
+        f"{nameless}:1: found no device, expected one because {other} is in the same folder: add device: "
+        "{name: NVIDIA A100-SXM4-80GB, memory_gib: 80, kind: cuda}"
     )
 
 
@@ -115,7 +115,7 @@ def test_the_header_is_found_wherever_it_stands(tmp_path, text):
 
 def test_a_bad_file_hides_no_device(tmp_path):
     (tmp_path / "bad.yaml").write_text("schema: 2\ntests: [\n")
-    with pytest.raises(BaselineError, match=r"bad\.yaml:3: found text that is no YAML"):
+    with pytest.raises(BaselineError, match=r"bad\.yaml:3: found text that is not YAML"):
         baseline_files.find_file(tmp_path, A100)
     ours = write(tmp_path / "ours.yaml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
     assert baseline_files.find_file(tmp_path, A100) == ours

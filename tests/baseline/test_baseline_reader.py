@@ -160,16 +160,16 @@ def test_one_problem_of_an_entry(tmp_path, body, line, message):
         ("- a\n", "1: found a list, expected a baseline"),
         ("tests: {}\n", "1: found no schema, expected schema: 2 as the first line"),
         ("schema: one\n", "1: found schema 'one', expected 2"),
-        ("schema: 1\n", "1: found schema 1, expected 2: move the file away and write it anew"),
+        ("schema: 1\n", "1: found schema 1, expected 2: move the file away and write a new one"),
         ("# ours\nschema: 3\ntests: [new, layout]\n", "2: found schema 3, expected 2: written by a newer"),
         ("schema: 2\ntests: 5\n", "2: tests: found no mapping"),
         ("schema: 2\n---\nschema: 2\n", "2: found a second YAML document, expected one"),
         ("%YAML 1.1\n---\nschema: 2\n", "1: found a YAML directive, expected none"),
-        (f"{HEAD}  a: {{bandwidth: 5\n", "found text that is no YAML (while parsing a flow mapping"),
-        (f"{HEAD}  a:\n\tbandwidth: 5\n", "4: found text that is no YAML"),
+        (f"{HEAD}  a: {{bandwidth: 5\n", "found text that is not YAML (while parsing a flow mapping"),
+        (f"{HEAD}  a:\n\tbandwidth: 5\n", "4: found text that is not YAML"),
         (f"{HEAD}<<<<<<< HEAD\n  a: {{bandwidth: 5}}\n=======\n", "3: found the merge conflict marker"),
         (f"{HEAD}  a: " + "[" * 50, "3: found values nested deeper than 6"),
-        (b"\x89PNG\r\n\x1a\n\0\0", "2: found the byte 0x1a, expected text: this is no YAML file"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "2: found the byte 0x1a, expected text: this is not a YAML file"),
         (b"schema: 2\ntests:\n  a: \xff\n", "3: found the byte 0xff, expected UTF-8 text"),
         ("schema: 2\n".encode("utf-16"), "1: found a byte order mark of UTF-16, expected plain UTF-8"),
         ("\ufeffschema: 2\n".encode(), "1: found a byte order mark of UTF-8, expected plain UTF-8"),
@@ -211,7 +211,7 @@ def test_rounding_of_a_bandwidth_is_no_mismatch(tmp_path, written, fine):
         assert load(tmp_path, body).entries["test"].gbps == 1747.14
     else:
         how = "write one of these, or remove the line `runs` to set it by hand"
-        expected = f"4: found bandwidth {written!r}, expected 1747.14 to 1747.14 GB/s, what its runs show: {how}"
+        expected = f"4: found bandwidth {written!r}, expected 1747.14 to 1747.14 GB/s, as in its runs: {how}"
         assert problems(tmp_path, body) == [expected]
 
 

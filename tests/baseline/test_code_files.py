@@ -70,10 +70,10 @@ def test_an_update_writes_the_ptx_that_its_entries_name(path):
 @pytest.mark.parametrize(
     ("name", "spoil", "why"),
     [
-        *((name, "truncated", "of another hash than its name says") for name in (PTX_FILE, CUBIN_FILE, LIST_FILE)),
+        *((name, "truncated", "whose hash differs from its name") for name in (PTX_FILE, CUBIN_FILE, LIST_FILE)),
         *((name, "large", "bytes, expected at most") for name in (PTX_FILE, CUBIN_FILE, LIST_FILE)),
-        (PTX_FILE, "another", "of another hash than its name says"),
-        (PTX_FILE, "no text", "of another hash than its name says"),
+        (PTX_FILE, "another", "whose hash differs from its name"),
+        (PTX_FILE, "no text", "whose hash differs from its name"),
         (PTX_FILE, "pipe", "found a device or pipe, expected a kernel's"),
         (PTX_FILE, "folder", "found a folder, expected a kernel's"),
     ],
@@ -136,7 +136,7 @@ def test_validate_names_damaged_code_and_not_missing_code(path, capsys, name, da
     assert main(["baseline", "validate", str(path)]) == 0
     (code_files.folder_of(path) / name).write_bytes(damaged)
     assert main(["baseline", "validate", str(path)]) == 2
-    assert f"found {what} of another hash than its name says" in capsys.readouterr().out
+    assert f"found {what} whose hash differs from its name" in capsys.readouterr().out
     (code_files.folder_of(path) / name).unlink()
     assert main(["baseline", "validate", str(path)]) == 0
 
@@ -201,7 +201,7 @@ def test_a_change_is_shown_by_the_old_code_where_that_is_there(baseline):
     (folder_of(baseline) / f"{HASH}.ptx").unlink()
     change = code_change(MEASUREMENT, ENTRY, KeptCode(baseline).ptx)
     assert (change.diff, change.accesses) == ("", None)
-    assert change.unknown.startswith("the code changed, how cannot be shown: found no ")
+    assert change.unknown.startswith("the code changed; the changes cannot be shown: found no ")
 
 
 @pytest.mark.parametrize(

@@ -35,5 +35,5 @@ def test_code_for_other_cards_that_the_driver_refuses_or_that_cannot_be_set_is_t
     assert found["newer"].endswith(
         "holds no code of k for this GPU (sm_90): build it with -gencode arch=compute_90,code=sm_90"
     )
-    assert found["bad"].startswith("KernelError: the source text: the driver does not take its code of k (CUDA_ERROR_")
+    assert found["bad"].startswith("KernelError: the source text: the driver cannot load its code of k (CUDA_ERROR_")
     assert found["error"] == "UsageError: kernel.set: found 32 bytes (float64) for c, expected an array of 16 bytes"

@@ -83,9 +83,9 @@ def spoil(file: Path, case: str) -> None:
 
 # Refused by the file, by the kernel, by the driver; tests/baseline/test_code_files.py has what else a file may hold.
 SPOILT = {
-    "replaced": "found machine code of another hash than its name says",
+    "replaced": "found machine code whose hash differs from its name",
     "another kernel": "it is of another kernel than the baseline's entry",
-    "another architecture": "the driver does not take its machine code (CUDA_ERROR_NO_BINARY_FOR_GPU",
+    "another architecture": "the driver cannot load its machine code (CUDA_ERROR_NO_BINARY_FOR_GPU",
 }
 
 
@@ -104,7 +104,7 @@ def test_under_strict_what_another_compiler_made_is_held_to_its_old_machine_code
         (folder / f"{kernel}.cu").write_text(source({kernel: more}, only=kernel))
     rows, _ = judged(card, folder, expected, "--bandwidth-strict", **settings)
     worse = rows[1]["message"]
-    assert "likely cause  the same PTX became other machine code: the compiler" in worse
+    assert "likely cause  the same PTX's machine code changed: the compiler" in worse
     assert "nvrtc 12.9 → 13" in worse
     for kernel, said in zip(OF_ITS_OWN, SPOILT.values(), strict=True):
         assert said in rows[kernel]["reason"].partition(NOT_KEPT)[2], kernel

@@ -75,7 +75,7 @@ def test_allocates(bandwidth):
     def kernel(grid, block, args, shared_mem):
         args[1][...] = args[0] + 1
 
-    refused(bandwidth, kernel, arrays(bandwidth), "the launch allocates 131 kB, which would be another's")
+    refused(bandwidth, kernel, arrays(bandwidth), "the launch allocates 131 kB, which other code may use")
 
 
 def test_overlaps(bandwidth):
@@ -185,7 +185,7 @@ def test_callable_refused_that_leaves_a_stream_at_work(bandwidth):
         with other:
             cupy.add(x, 1, out=y)
 
-    callable_refused(bandwidth, call, "cudaErrorStreamCaptureUnjoined.*leaves another stream at work")
+    callable_refused(bandwidth, call, "cudaErrorStreamCaptureUnjoined.*leaves another stream busy")
 
 
 def test_callable_that_forks_and_joins(bandwidth):
@@ -209,7 +209,7 @@ def test_refused_by_name(bandwidth):
     both = {"good": lambda: cupy.add(x, 1, out=y), "bad": lambda: float(x.sum())}
     with pytest.raises(Exception, match=r"CUDA does not capture the measured callable \(bad\) \("):
         bandwidth.compare(both, reads=x, writes=y, graph=True)
-    with pytest.raises(Exception, match=r"CUDA does not capture the callable beside it \("):
+    with pytest.raises(Exception, match=r"CUDA does not capture the callable compared with it \("):
         bandwidth(both["good"], reads=x, writes=y, graph=True, doubled=both["bad"])
 
 
@@ -241,7 +241,7 @@ def test_too_large(bandwidth):
     '''Two launches of 40 % of the memory do not fit beside one another.'''
     x = cupy.empty(cupy.cuda.runtime.memGetInfo()[1] * 2 // 5, np.uint8)
     kernel = lambda grid, block, args, shared_mem: None
-    with pytest.raises(Exception, match="2 launches on arrays of their own take .* that are free: measure it without"):
+    with pytest.raises(Exception, match="2 launches on arrays of their own need .* are free: measure without"):
         bandwidth.launch(kernel, 1, 1, (x,), reads=x, graph=True)
 """
 

@@ -122,7 +122,7 @@ def test_the_page_shows_each_operation_and_says_what_it_is(suite: Session) -> No
     (page,) = (suite.folder / "docs").glob("*.md")
     text = page.read_text(encoding="utf-8")
     assert text.startswith("Emulated (tests/emulated_card): no figure here is a GPU's.\n\n# Emulated GPU\n")
-    assert "over 10 fresh processes" in text
+    assert "over 10 new processes" in text
     assert "Left out" not in text
     assert len(re.findall(r"^\| [a-z_]+-\S+-float32", text, re.MULTILINE)) >= 4
     counted = text.partition("## What DRAM moved")[2].partition("## Selftest")[0]

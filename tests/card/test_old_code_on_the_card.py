@@ -39,7 +39,7 @@ def test_old_code_takes_turns_and_leaves_no_trace(told: Any, loads: str, old: st
 
 def test_code_that_the_driver_does_not_take_is_one_line_and_costs_nothing(told: Any) -> None:
     for loads in told.values():
-        assert loads["damaged"].startswith("the driver does not take its PTX (")
+        assert loads["damaged"].startswith("the driver cannot load its PTX (")
         assert loads["none"] == "its PTX holds no kernel, or several"
         assert loads["newer"] == "loaded", "in the driver's version"
         assert loads["after"]
@@ -54,9 +54,9 @@ def test_code_that_the_driver_does_not_take_is_one_line_and_costs_nothing(told: 
     }
     assert said.keys() == expected.keys()
     for case, name in expected.items():
-        assert said[case].startswith(f"the driver does not take its machine code (CUDA_ERROR_{name}"), case
+        assert said[case].startswith(f"the driver cannot load its machine code (CUDA_ERROR_{name}"), case
     said = told["PTX"]["without machine code"]
-    assert said == "CuPy has the driver compile kernels here, and it is machine code of NVRTC's"
+    assert said == "the old kernel is NVRTC's machine code, but here the driver compiles CuPy's PTX"
 
 
 KERNELS = 6
@@ -191,7 +191,7 @@ def test_a_slower_card_is_one_line_and_changes_no_verdict(
 BAD = {
     "mov.u64 %rd1, 68719476736;\nst.global.u32 [%rd1], %r1;": "it faults: the GPU context is lost",
     "$Lhang:\nbra $Lhang;": "it faults: the GPU context is lost, a kernel ran longer",
-    "rot 3;": "the driver does not take its PTX (",
+    "rot 3;": "the driver cannot load its PTX (",
 }
 
 
@@ -210,7 +210,7 @@ def test_old_code_that_cannot_run_leaves_it_to_stored_figures(card: Card, folder
     ptx_file(spoilt, 4).unlink()
     ptx_file(spoilt, 3).write_text("damaged")
     rows, _ = judged(card, spoilt, dict.fromkeys(range(KERNELS), SLOWER_THAN_STORED))
-    others = ("found PTX of another hash than its name says", "found no ", "its launch had other arguments")
+    others = ("found PTX whose hash differs from its name", "found no ", "its launch had other arguments")
     for kernel, said in enumerate((*BAD.values(), *others)):
         assert re.search(rf"; the old kernel did not run: .*{re.escape(said)}", rows[kernel]["reason"]), kernel
         assert re.search(rf"  the old kernel did not run: .*{re.escape(said)}", rows[kernel]["message"]), kernel

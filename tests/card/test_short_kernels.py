@@ -108,8 +108,8 @@ def test_more_work_of_a_short_kernel_is_judged_as_such(judged: Any, launched: st
 
 def test_a_row_says_what_its_verdict_leaves_out(judged: Any) -> None:
     row = judged["a tenth", "launch"]
-    assert re.search(r"slower than the old code, not counting the floor of 3\.5\d* µs \(tolerance", row["reason"])
-    assert re.search(r"measured +moved 328 kB in 8\.\d+ µs, of which 3\.5\d* µs floor: ", row["message"])
+    assert re.search(r"slower than the old code, overhead of 3\.5\d* µs excluded \(tolerance", row["reason"])
+    assert re.search(r"measured +moved 328 kB in 8\.\d+ µs (3\.5\d* µs overhead): ", row["message"])
 
 
 WARM = f"""
@@ -194,7 +194,7 @@ def test_work_may_be_on_any_stream_that_is_waited_for(recorded: Any) -> None:
 def test_a_sample_with_records_beyond_its_events_does_not_count(recorded: Any) -> None:
     found = recorded["cupti"]["beyond"]
     assert len(found["dropped"]) == 1
-    assert "another stream, beyond the sample's events" in found["dropped"][0]
+    assert "another stream, outside the sample's events" in found["dropped"][0]
     assert found["seconds"] == pytest.approx(recorded["cupti"]["one"]["seconds"], rel=0.02)
 
 
@@ -237,7 +237,7 @@ def test_figures_of_events_are_not_compared_with_those_of_records(shared_card: C
     [
         ("absent", r"--bandwidth-timer=cupti \(No module named 'cupti'\): pip install 'pytest-bandwidth\[cupti\]'"),
         ("taken", r"CUPTI does not record \(ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED \(39\)\): end other profilers"),
-        ("mute", r"CUPTI recorded nothing of a sample, so another profiler in this process has its records"),
+        ("mute", r"CUPTI recorded nothing for a sample, because another profiler in this process took the records"),
     ],
 )
 def test_what_is_wrong_with_cupti_is_said(card: Card, tmp_path: Path, cupti: str, said: str) -> None:

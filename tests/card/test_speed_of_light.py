@@ -81,4 +81,4 @@ def test_what_is_faster_than_its_bytes_allow_is_a_mismatch(card: Card, folder: P
     (folder / "conftest.py").write_text(CONFTEST.replace(f'"read": {N}', f'"read": {2000 * N}'))
     found = judged(card, folder, 1e-6)["floor"]
     assert (found["status"], found["reason_code"]) == ("MISMATCH", "faster-than-light")
-    assert "that its kernel touches take" in found["reason"]
+    assert "that its kernel touches need" in found["reason"]

@@ -99,8 +99,11 @@ def shown(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("test", "line"),
     [
-        ("test_nested", "bandwidth was called by what is measured, or another thread meanwhile: measure one at a time"),
-        ("test_capture", "a stream is recording a graph, and nothing can be waited for meanwhile"),
+        (
+            "test_nested",
+            "bandwidth was called inside a measured callable, or by another thread meanwhile: measure one at a time",
+        ),
+        ("test_capture", "a stream is capturing a graph, and CUDA cannot synchronize meanwhile"),
         ("test_other_card", "nothing ran on the timed stream"),
         ("test_thread_with_a_stream_of_its_own", "nothing ran on the timed stream"),
         ("test_too_large", "does not fit the GPU's memory"),

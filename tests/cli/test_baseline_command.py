@@ -99,7 +99,7 @@ def test_show_and_the_verdict_give_the_same_spread_and_advice(command, tmp_path,
     said = command("baseline", "show", path).out
     assert f"  {100 * decision.numbers.spread:.2f} %  " in said
     if advised is None:
-        assert said.endswith("no number of runs up to 20 would do: raise the tolerance or quiet the machine\n")
+        assert said.endswith("even 20 runs are not enough: raise the tolerance or quiet the machine\n")
     else:
         assert said.endswith(f"--bandwidth-update -o bandwidth_runs={advised} adds runs\n")
 
@@ -209,7 +209,7 @@ def test_diff_of_folders_compares_the_files_of_each_device(command, tmp_path):
         f"{old}/gone.yaml → none",
         f"- {SUM}",
         f"{old}/same.yaml → {new}/same.yaml",
-        f"{old}/same.yaml and {new}/same.yaml say the same",
+        f"{old}/same.yaml and {new}/same.yaml have the same entries",
     ]
     plain = json.loads(command("baseline", "diff", old, new, "--json").out)["files"]
     assert [(one["old"], one["new"]) for one in plain][:2] == [
@@ -290,7 +290,7 @@ def test_diff_says_why_a_change_of_code_cannot_be_shown(command, tmp_path):
     old, new = coded(tmp_path / "a", CODES[WIDE], COPY), coded(tmp_path / "b", CODES[NARROW], COPY, ptx=[NARROW])
     said = command("baseline", "diff", old, new)
     name = re.escape(f"{ptx_digest(WIDE)}.ptx")
-    reason = f"the code changed, how cannot be shown: found no .*{name}, commit it with the baseline"
+    reason = f"the code changed; the changes cannot be shown: found no .*{name}, commit it with the baseline"
     assert said.status == 1
     assert f"code of {COPY}: the kernel's code changed" in said.out.splitlines()
     assert re.search(rf"^  {reason}$", said.out, re.MULTILINE)

@@ -97,8 +97,8 @@ def test_the_good_commit_has_to_come_first(history):
     stranger = history.commit("stranger")
     check_order(history.path, line[0], line[1])
     for good, bad, message in (
-        (line[1], line[0], "is no ancestor of BAD"),
-        (aside, line[1], f"they part at {line[0][:10]}"),
+        (line[1], line[0], "is not an ancestor of BAD"),
+        (aside, line[1], f"their last common commit is {line[0][:10]}"),
         (line[0], line[0], "the same commit"),
         (stranger, line[1], "no commit in common: fetch the history"),
     ):

@@ -69,7 +69,7 @@ def test_one_run_a_side_is_said_to_see_large_drops_only(command, runs):
     assert said.status == 0
     assert "UNDECIDED" in said.out
     found = f"{(1 - math.exp(-gate(1, 1))) * 100:.1f} %"
-    assert f"1 reference run and 1 new run can only see large drops, here of {found} or more" in said.out
+    assert f"1 reference run and 1 new run can only detect large drops, here of {found} or more" in said.out
     many = command("compare", *runs(*[800.0] * 5, *[799.0] * 3), "--baseline", 5)
     assert "large drops" not in many.out
 
@@ -182,7 +182,7 @@ def test_units_of_one_model_are_compared_and_told(command, tmp_path, runs):
     ("arguments", "problem"),
     [
         ("ONE", "expected two or more"),
-        ("ONE AGAIN", "expected another than {ONE}'s"),
+        ("ONE AGAIN", "as in {ONE}, expected another"),
         ("ONE TWICE", " twice, expected one process of one device"),
         ("ONE OTHER --fail-on regressed", "found no test that both sides measured"),
         *((f"ONE TWO --baseline {count}", "--baseline") for count in (0, 2, "x")),

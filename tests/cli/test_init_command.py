@@ -107,7 +107,7 @@ def test_kernels_of_which_no_test_is_written_are_named(command, tmp_path):
     said = command("init", made(tmp_path, files))
     next_command(said)
     assert [line for line in said.out.splitlines() if line.startswith("not taken: ")] == [
-        "not taken: raw.py: kernels in Python texts, which `bandwidth.kernel` takes, too",
+        "not taken: raw.py: kernels in Python strings: pass those to `bandwidth.kernel`",
         "not taken: k/odd.cu: no kernel over arrays of numbers",
     ]
 

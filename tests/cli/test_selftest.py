@@ -34,13 +34,13 @@ from pytest_bandwidth.measuring import measurer as locking
 from pytest_bandwidth.measuring.measurer import DeviceLock
 from pytest_bandwidth.measuring.progress import ConsoleProgress
 
-BUSY = "others kept 1.2 processors busy meanwhile (make (7): 1.20 processors)"
+BUSY = "other processes kept 1.2 processors busy meanwhile (make (7): 1.20 processors)"
 NINE = ("selftest", "--runs=9", "--drop=10%")
 TEN = ("selftest", "--runs=10", "--drop=10%")
 
 
 class Processes:
-    """Stand in for the fresh processes. in_place_of: by number, what happens instead of an answer without noise."""
+    """Stand in for the new processes. in_place_of: by number, what happens instead of an answer without noise."""
 
     def __init__(self):
         self.asked = []
@@ -95,7 +95,7 @@ def test_the_report_names_spread_rates_and_a_recommendation(command, processes):
     said = command(*NINE)
     lines = said.out.splitlines()
     assert lines[:3] == [
-        "scripted device: 9 fresh processes of identical code",
+        "scripted device: 9 new processes of identical code",
         "  GB/s               median 80.0, between-process sd 0.00 %",
         "  share of the probe median 0.80, between-process sd 0.00 %",
     ]
@@ -124,7 +124,7 @@ def test_an_invalid_process_is_left_out_and_said_in_a_line(command, processes):
     said = command(*TEN)
     assert said.status == 0
     assert said.err == f"pytest-bandwidth selftest: process 3 was left out: {BUSY}\n"
-    assert said.out.startswith("scripted device: 9 fresh processes of identical code, 1 left out\n")
+    assert said.out.startswith("scripted device: 9 new processes of identical code, 1 left out\n")
 
 
 def test_too_few_that_stay_end_it_at_once(command, processes):
@@ -133,7 +133,7 @@ def test_too_few_that_stay_end_it_at_once(command, processes):
     assert (said.status, said.out) == (2, "")
     assert len(processes.asked) == 4, "what comes after cannot make them enough"
     assert said.err.splitlines()[-1] == (
-        f"pytest-bandwidth selftest: 2 of 10 processes left out by now, at least 9 have to stay (the last: {BUSY}): "
+        f"pytest-bandwidth selftest: 2 of 10 processes left out by now, at least 9 have to count (the last: {BUSY}): "
         "quiet the machine or raise --runs, or say in --busy-processors what others may use"
     )
 
@@ -263,7 +263,7 @@ class TestRecommendation:
         ]
         assert recommendation(table, 20) == (
             "Recommended: --bandwidth-tolerance=3% and --bandwidth-runs=1: drops of 5 % are found, identical code "
-            "stays green. 20 processes make 4 independent cases: false alarms in up to 53 % of runs could have gone "
+            "passes. 20 processes make 4 independent cases: false alarms in up to 53 % of runs could have gone "
             "unseen (95 % confidence); --runs lowers that."
         )
 
@@ -299,7 +299,7 @@ def test_processes_too_few_or_without_the_figure_are_refused():
     judge = Judge(runs(*[0.8] * 5), "relative", 0.05, 3, on_host=False)
     with pytest.raises(ValueError, match="1 new processes, expected 3"):
         judge.decision([*runs(0.6, 0.6), Run(gbps=60.0)])
-    with pytest.raises(ValueError, match="hold no figure to judge"):
+    with pytest.raises(ValueError, match="measured no figure to judge"):
         Judge([Run(gbps=80.0)], "relative", 0.05, 3, on_host=False)
 
 
@@ -377,13 +377,13 @@ def test_a_drop_is_more_work_in_the_same_arrays(drop):
         (
             lambda: Triads(states=ALWAYS),
             {},
-            "others kept 2.0 processors busy meanwhile (make (7): 2.00 processors)",
+            "other processes kept 2.0 processors busy meanwhile (make (7): 2.00 processors)",
         ),
         (lambda: Triads(peak=Peak(1e9, "of a test")), {}, "3.15 GB/s is more than the peak of 1.00 GB/s (of a test)"),
         (
             lambda: Triads(repeat(1e-3), repeat(3e-3), peak=Peak(1e12, "of a test")),
             {},
-            "300 % of the probe's bandwidth, past 200 %, tell nothing",
+            "300 % of the probe's bandwidth, more than 200 %, is not credible",
         ),
     ],
     ids=["busy once", "as busy as is said", "always busy", "above the peak", "an unbelievable share"],

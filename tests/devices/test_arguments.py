@@ -120,8 +120,8 @@ def test_bytes_of_every_librarys_array() -> None:
         (np.zeros(4), "host memory"),
         (Foreign(np.zeros(4), kind=1), "host memory"),
         (Foreign(np.zeros(4), device=2), "cuda:2"),
-        (SimpleNamespace(nbytes=16), "no array on the GPU"),
-        ([1, 2], "no array on the GPU"),
+        (SimpleNamespace(nbytes=16), "not an array on the GPU"),
+        ([1, 2], "not an array on the GPU"),
         (NumbaLike((4,), "<f4"), "cuda:3"),  # asked for its bare pointer
     ],
 )

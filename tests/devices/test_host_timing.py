@@ -142,7 +142,7 @@ def test_data_that_a_cache_could_hold_is_evicted_by_four_times_the_cache(data_by
     ("cache_bytes", "said"),
     [
         (MIB, "1 kB of data is less than 5 × the 1.05 MB last-level cache: before each sample 4.19 MB of other memory"),
-        (300 * MIB, "537 MB of other memory were read (1.26 GB would be wanted: some of the data may stay), "),
+        (300 * MIB, "537 MB of other memory were read (1.26 GB would evict all: some of the data may stay), "),
         (None, "less than 5 × the assumed 67.1 MB last-level cache"),
     ],
 )

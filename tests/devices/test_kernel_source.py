@@ -157,6 +157,6 @@ def test_files_that_are_too_large_are_not_read(tmp_path, monkeypatch):
 def test_what_is_compiled_already_takes_no_options(tmp_path, given):
     (tmp_path / "k.fatbin").write_bytes(fatbin((PTX, 90, copying("k").encode())))
     for source, what in ((copying("k"), "PTX"), ("k.fatbin", r"k\.fatbin")):
-        expected = f"found {next(iter(given))}= for {what}, which is compiled already: leave them out"
+        expected = f"found {next(iter(given))}= for {what}, which is compiled already: leave it out"
         with pytest.raises(KernelError, match=expected):
             read_source(source, "k", (tmp_path,), **given)

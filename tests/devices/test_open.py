@@ -1,4 +1,4 @@
-"""Names of devices: the one that a process tells its fresh processes opens the same device there."""
+"""Names of devices: the one that a process tells its new processes opens the same device there."""
 
 import importlib.util
 import subprocess
@@ -182,7 +182,7 @@ def test_a_device_of_a_conftest_is_opened_again_in_new_processes(pytester):
     result = pytester.runpytest_subprocess(*options, "--bandwidth-baseline=b.yaml")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        ["bandwidth: clock 3; peak unknown*", "bandwidth: baseline run 2 of 2 in a fresh process*"]
+        ["bandwidth: clock 3; peak unknown*", "bandwidth: baseline run 2 of 2 in a new process*"]
     )
     assert "name: clock 3, kind: clocked" in (pytester.path / "b.yaml").read_text()
     wrong = pytester.runpytest_inprocess("--bandwidth-device=clocked:x")

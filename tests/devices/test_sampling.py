@@ -152,12 +152,12 @@ def test_a_kernel_in_which_there_is_a_slice_of_others_each_time_is_invalid_and_t
     found = on_gpu(**script).invalid
     assert found.code == "held-up"
     assert re.fullmatch(
-        r"something else had the GPU in (\d+) of \1 rounds, as the probe tells by its time; no process was seen, as in "
-        r"containers: give the tests a GPU of their own",
+        r"other work ran on the GPU in (\d+) of \1 rounds: the probe took longer; no other process is visible, as in a "
+        r"container: run on a GPU that nobody else uses",
         found.text,
     )
     named = on_gpu(states=(Conditions(others=("python (pid 7, 80 %)",)),), **script).invalid
-    assert "rounds (python (pid 7, 80 %)), as the probe tells" in named.text
+    assert "rounds (python (pid 7, 80 %)): the probe took longer" in named.text
 
 
 def test_dropping_ends_even_where_samples_take_next_to_no_time():

@@ -1,4 +1,4 @@
-"""The fresh processes of one suspect: which start when, and that none is left behind."""
+"""The new processes of one suspect: which start when, and that none is left behind."""
 
 import json
 from pathlib import Path

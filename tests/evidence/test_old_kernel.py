@@ -202,7 +202,7 @@ CUBIN = replace(ASKED, cubin=text_of_cubin(b"machine code"))
 def loaded(device):
     """Give old code where its PTX is asked for, and no machine code."""
     if device.given[-1] is not None:
-        raise KernelError("the driver does not take its machine code\nlog")
+        raise KernelError("the driver cannot load its machine code\nlog")
     return OldCode((lambda: None,), None, lambda: None)
 
 
@@ -210,12 +210,12 @@ def test_refused_machine_code_is_told_and_its_ptx_runs_unless_that_is_the_same(t
     device = Device(loaded)
     said = beside(device, told, CUBIN).detail["old-kernel"]
     assert device.given == [b"machine code", None]
-    assert said["refused"] == "the driver does not take its machine code"
+    assert said["refused"] == "the driver cannot load its machine code"
     assert "drop" in said
     assert beside(Device(loaded), told).detail["old-kernel"]["refused"] is None
     device = Device(loaded)
     measured = beside(device, told, replace(CUBIN, needs_cubin=True))
-    trouble = {"trouble": "the driver does not take its machine code"}
+    trouble = {"trouble": "the driver cannot load its machine code"}
     assert (device.given, measured.detail["old-kernel"]) == ([b"machine code"], trouble)
     assert measured.samples
     assert not told

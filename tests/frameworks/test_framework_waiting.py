@@ -43,7 +43,7 @@ def test_bad_arrays_of_jax(jax):
 
     key = jax.random.key(0)
     assert grouped([located("x", x), located("y", x), located("key", key)], {}).nbytes == X.nbytes + key.nbytes
-    with pytest.raises(UsageError, match="JAX's, whose work runs on streams of its own"):
+    with pytest.raises(UsageError, match="JAX's, which runs on streams where no event"):
         waited(lambda: x, on_gpu=True, x=x)
 
 
@@ -51,7 +51,9 @@ def test_a_gpu_that_times_any_stream_waits_for_jax(jax):
     x = jax.numpy.asarray(X)
     call, stream = awaited(lambda: x + 1, {"x": x}, None, on_gpu=True, any_stream=True)
     assert (call().is_ready(), stream) == (True, None)
-    with pytest.raises(UsageError, match="no graph captured; expected --bandwidth-timer=cupti, without graph=True"):
+    with pytest.raises(
+        UsageError, match="no graph can be recorded; expected --bandwidth-timer=cupti, without graph=True"
+    ):
         awaited(lambda: x + 1, {"x": x}, None, on_gpu=True, any_stream=True, graph=True)
 
 
@@ -127,13 +129,13 @@ def test_tinygrad_is_realized_and_waited_for(tinygrad):
 
 def test_what_tinygrad_would_not_compute_is_refused(tinygrad):
     x = tinygrad.Tensor(X, device="PYTHON").realize()
-    with pytest.raises(UsageError, match="no tinygrad kernel ran: the result was there before"):
+    with pytest.raises(UsageError, match="no tinygrad kernel ran: the result was computed before"):
         waited(lambda: x, x=x)()
-    with pytest.raises(UsageError, match="x is not realized: each run would make it anew"):
+    with pytest.raises(UsageError, match="x is not realized: each run would compute it again"):
         located("x", x + 1)
-    with pytest.raises(UsageError, match="is not realized: each run would make it anew"):
+    with pytest.raises(UsageError, match="is not realized: each run would compute it again"):
         waited(lambda: None, x=[x + 1])
-    with pytest.raises(UsageError, match="x is a view, of which tinygrad does not tell where it lies"):
+    with pytest.raises(UsageError, match="x is a view, and tinygrad does not give its address"):
         located("x", x[2:4])
 
 
@@ -267,7 +269,7 @@ def test_an_attribute_is_no_name_of_the_module(jax, monkeypatch):
 
 @pytest.mark.parametrize("value", [Holds, lambda _: [], lambda _: (None, []), lambda _: None])
 def test_a_result_in_which_jax_is_not_seen_is_refused(jax, value):
-    x, found = jax.numpy.asarray(X), r"(None|a .* in which no array is seen)"
+    x, found = jax.numpy.asarray(X), r"(None|a .* without an array)"
     with pytest.raises(UsageError, match=rf"computed later and returned {found}, so there is nothing to wait for"):
         waited(lambda: value(x * 2), x=x)()
 
@@ -291,7 +293,7 @@ def test_nested_and_sparse_tensors_are_refused_by_name(torch):
     rows = torch.nested.nested_tensor([torch.ones(3), torch.ones(5)])
     with pytest.raises(UsageError, match="x is a nested tensor"):
         located("x", rows)
-    with pytest.raises(UsageError, match="tells no bytes"):
+    with pytest.raises(UsageError, match="has no known size"):
         host_nbytes(torch.eye(4).to_sparse())
     assert callable_code(len, (rows,), {}, None).identity.launch != ""
 

@@ -237,8 +237,8 @@ class TestLaunch:
             ),
             (
                 {"block": None, "args": (1, 2), "constants": {"blok": 8}},
-                r"found 2 arguments and no value for out, n, block; constants= holds blok, of which the kernel has no "
-                r'parameter: expected a value for each parameter, those of tl\.constexpr in constants={"block": …}',
+                r"found 2 arguments and no value for out, n, block; constants= has blok, which the kernel does not "
+                r'take: expected a value for each parameter, those of tl\.constexpr in constants={"block": …}',
             ),
             ({"block": None, "num_warps": "4"}, r"found num_warps='4', expected a power of two"),
             ({"block": None, "num_warps": 3}, r"found num_warps=3, expected a power of two"),
@@ -287,7 +287,7 @@ class TestLaunch:
             bandwidth.launch(object(), 4, 64, (), reads=8, constants={})
 
     def test_on_the_host_the_test_skips(self, tmp_path):
-        with pytest.raises(NotOnThisDevice, match="a kernel of Triton's needs a GPU, or --bandwidth-device=traffic"):
+        with pytest.raises(NotOnThisDevice, match="a Triton kernel needs a GPU, or --bandwidth-device=traffic"):
             bandwidth_on("cpu", tmp_path).launch(kernels.add, 4, None, (), reads=8)
 
 

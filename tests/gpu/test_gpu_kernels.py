@@ -74,7 +74,7 @@ def test_options_reach_the_compiler(device: CudaDevice, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_launched_is_refused(device: CudaDevice) -> None:
-    with pytest.raises(UsageError, match="str is no kernel"):
+    with pytest.raises(UsageError, match="str is not a kernel"):
         launch(device, "copy")
     text = 'extern "C" __global__ void __launch_bounds__(128) f() {}'
     with pytest.raises(UsageError, match="this kernel allows 128"):

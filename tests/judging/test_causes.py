@@ -127,7 +127,7 @@ def test_what_changed_in_the_code_is_the_first_cause():
     edited = replace(measured(LEAN), code=replace(code, ptx="d" * 32, sass="e" * 32))
     assert causes_of(edited, known)[0] == "the kernel's code changed"
     rebuilt = replace(measured(LEAN), code=replace(code, sass="e" * 32))
-    assert causes_of(rebuilt, known)[0].startswith("the same PTX became other machine code")
+    assert causes_of(rebuilt, known)[0].startswith("the same PTX's machine code changed")
     assert not any("code" in cause for cause in causes_of(measured(LEAN), known))
 
 

@@ -181,7 +181,9 @@ def taken(tmp_path, request):
 @pytest.mark.parametrize("taken", ["a file", "a link", "a dead link", "an open folder"], indirect=True)
 def test_where_the_name_is_taken_locks_lie_where_only_the_user_writes_or_nowhere(taken, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
-    with pytest.raises(DeviceUnavailable, match=rf"^{taken} is not a folder of this user's.*TMPDIR$") as error:
+    with pytest.raises(
+        DeviceUnavailable, match=rf"^the folder of locks {taken} is not this user's alone.*TMPDIR$"
+    ) as error:
         DeviceLock(DEVICE, 0.3)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "nowhere").exists()
@@ -317,7 +319,7 @@ def test_contents_that_are_unknown_make_the_code_unknown_and_say_why(gathers, mo
     code = gathers.code(np.arange(N))
     assert not code.is_same(code, by="sass")
     (finding,) = [found for found in gathers.bandwidth.measurements["1"].findings if "code" in found.code]
-    assert finding.text == "its code is not known: what its index arrays hold is not known (it takes too long)"
+    assert finding.text == "its code is not known: the contents of its index arrays are not known (it takes too long)"
 
 
 def test_opaque_fields_and_parameters_of_a_launch(tmp_path, monkeypatch):

@@ -162,12 +162,12 @@ def test_only_tests_that_enough_devices_share_count():
 
 def test_sentences_give_limit_observation_and_remedy():
     _, _, slow = findings_of(fleet(1.0, 1.0, 0.8), TOLERANCE, PRIOR)
-    assert slow.text.startswith("d2 is 20.0 % slower than the median of 3 devices of its model: 5.0 % matters")
+    assert slow.text.startswith("d2 is 20.0 % slower than the median of 3 devices of its model (limit 5.0 %")
     assert "their spread explains 4.7 %" in slow.text
     assert "Compare its clocks" in slow.text
     assert findings_of(fleet(1.0, 1.0, 1.5), TOLERANCE, PRIOR)[2].text.startswith("d2 is 50.0 % faster")
     text = findings_of(fleet(0.8, 1.0), TOLERANCE, PRIOR)[0].text
-    assert text.startswith("d0 is 20.0 % slower than d1, of the same model, 5.0 % matters: a third device would tell")
+    assert text.startswith("d0 is 20.0 % slower than d1, of the same model (limit 5.0 %): measure a third device")
 
 
 def measured(gbps, **more):

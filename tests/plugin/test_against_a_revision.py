@@ -89,9 +89,9 @@ def test_workers_of_xdist_share_the_controllers_worktree(repo):
 def test_what_cannot_be_is_told_before_any_test_and_before_workers(repo):
     pytest.importorskip("xdist")
     for args, message in (
-        (("--bandwidth-against=nope",), "*'nope' is no commit of *fetch it*"),
+        (("--bandwidth-against=nope",), "*'nope' is not a commit of *fetch it*"),
         (("--bandwidth-against=HEAD", "--bandwidth-update", "--bandwidth-baseline=b.yaml"), "*drop one*"),
-        (("-p", "xdist", "-n1", "--bandwidth-against=nope"), "*'nope' is no commit of *"),
+        (("-p", "xdist", "-n1", "--bandwidth-against=nope"), "*'nope' is not a commit of *"),
     ):
         result = repo.run_here(*args)
         assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -33,7 +33,7 @@ def failures(project, *bodies):
 # What follows `bandwidth` in line 6, or a body's lines from there, and what is said of it.
 WRONG_CALLS = [
     ("(lambda: None)", r"test_wrong\.py:6: neither reads= nor writes= is declared"),
-    ("(len, [a, (i for i in a)], reads='args')", r"6: obj\[1\] is a generator, whose arrays"),
+    ("(len, [a, (i for i in a)], reads='args')", r"6: obj\[1\] is a generator, which one run"),
     ("(lambda: None, reads=-4)", r"test_wrong\.py:6: reads=-4, expected .* not negative"),
     ("(len, a, read=a)", r"test_wrong\.py:6: found read=, expected reads="),
     (
@@ -50,7 +50,7 @@ WRONG_CALLS = [
     (".launch(bandwidth.kernel('stream.cu', 'triad_f32'), 1, 64, a, reads=a)", r"args is a ndarray, expected a tuple"),
     (".launch(None, 1, 1, (), read=a)", r"test_wrong\.py:6: launch: found read=, expected reads="),
     ("(lambda: None, reads=0)", r"test_wrong\.py:6: .*add up to 0 bytes"),
-    ("(lambda: None, reads=object())", r"test_wrong\.py:6: a builtins\.object in reads= or writes= is no array"),
+    ("(lambda: None, reads=object())", r"test_wrong\.py:6: a builtins\.object in reads= or writes= is not an array"),
     ("(a, reads=a)", r"found an object of type ndarray, expected a callable"),
     ("(lambda: None, reads=a, flop=-1)", r"flop=-1, expected"),
     ("(lambda: None, reads=a, label='')", r"label='', expected printable text"),
@@ -132,8 +132,8 @@ WRONG_OPTIONS = {
     "--bandwidth-update --bandwidth-update-new --bandwidth-baseline=b.yaml": (
         "--bandwidth-update and --bandwidth-update-new exclude each other"
     ),
-    "--bandwidth-against=anchor": r"--bandwidth-against=anchor needs --bandwidth-baseline, .*anchors",
-    "--bandwidth-runs=5": r"--bandwidth-runs goes with --bandwidth-update",
+    "--bandwidth-against=anchor": r"--bandwidth-against=anchor needs --bandwidth-baseline: .*anchors",
+    "--bandwidth-runs=5": r"--bandwidth-runs needs --bandwidth-update",
 }
 
 
@@ -174,9 +174,7 @@ def test_a_fixture_whose_test_has_ended_measures_nothing(project):
     project.file("test_ended.py", ENDED)
     result = project.run_here("-p", "no:randomly")
     result.assert_outcomes(passed=1, errors=1, failed=1)
-    has_ended = (
-        "the test that this bandwidth fixture belongs to has ended, and with it what is judged: measure in the test"
-    )
+    has_ended = "the test of this bandwidth fixture has ended, so nothing can be judged: measure in the test"
     # A test that asks for the fixture is told in one line; one that does not is pytest's own to report.
     result.stdout.fnmatch_lines([f"test_ended.py:11: {has_ended}*"])
     assert result.stdout.str().count(has_ended) > 1

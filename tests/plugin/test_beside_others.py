@@ -171,7 +171,7 @@ def test_fresh_processes_leave_files_log_garbage_and_hypothesis_alone(project):
     told = re.findall(r"(measured|checked) by (\d+)", (project.path / "run.log").read_text())
     assert [what for what, _ in told] == ["measured", "checked"]
     assert len({process for _, process in told}) == 1
-    # At collection, and in the test. The fresh process ends first.
+    # At collection, and in the test. The new process ends first.
     assert [line.strip() for line in (project.path / "told").read_text().splitlines()] == [
         "True False, all True, few Hypothesis: False",
         "False True, all True, all",

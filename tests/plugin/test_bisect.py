@@ -203,8 +203,8 @@ def test_a_bad_commit_that_cannot_be_judged_is_told(counted):
 
 
 BAD_USE = [
-    (("nope", "main", TEST), "bisect: GOOD: 'nope' is no commit of .*fetch it"),
-    (("main", "main~1", TEST), r"GOOD \(.*\) is no ancestor of BAD \(.*\): they part at "),
+    (("nope", "main", TEST), "bisect: GOOD: 'nope' is not a commit of .*fetch it"),
+    (("main", "main~1", TEST), r"GOOD \(.*\) is not an ancestor of BAD \(.*\): their last common commit is "),
     (("main~1", "main", "test_copy.py"), "TEST is 'test_copy.py', expected one as pytest names it"),
     (("main~1", "main", "test_copy.py::test_copy"), "has no such test: expected one .* with its parameters"),
     (("main~1", "main", "test_none.py::test_copy"), "has no test_none.py"),

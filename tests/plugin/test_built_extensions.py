@@ -133,7 +133,7 @@ def test_a_slowed_extension_is_regressed_and_an_equal_one_not_timed(repo, build)
 def test_an_extension_that_is_not_built_there_or_cannot_be_is_said_before_measuring(repo):
     result = repo.run("--bandwidth-against=HEAD")
     result.assert_outcomes(errors=1)
-    said = r".*ext.*so: a built extension is loaded that git does not have at HEAD .*: set .* bandwidth_build = .*"
+    said = r".*ext.*so: a loaded extension is not in git at HEAD .*: say .* bandwidth_build = .*"
     result.stdout.re_match_lines([said, "0 measured"])
     fails = repo.run("--bandwidth-against=HEAD", "-o", "bandwidth_build=echo 'error: no compiler'; exit 1")
     assert fails.ret == pytest.ExitCode.USAGE_ERROR

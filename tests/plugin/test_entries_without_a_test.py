@@ -309,7 +309,7 @@ def test_another_rootdir_is_named(project, monkeypatch):
     monkeypatch.chdir(project.path / "sub")
     result = project.run_here("--bandwidth-baseline=../b.yaml")
     hint = (
-        "the baseline has no entry of these tests, and sub/test_k.py::test_takes for test_k.py::test_takes: node ids "
+        "the baseline has no entry of these tests, but sub/test_k.py::test_takes for test_k.py::test_takes: node ids "
         f"begin at the rootdir, which is {project.path / 'sub'}; start pytest in the folder where the baseline was "
         "written, or put a pytest.ini there"
     )
@@ -320,7 +320,7 @@ def test_another_rootdir_is_named(project, monkeypatch):
     entries(project, "deep/test_d.py::test_takes")
     monkeypatch.chdir(project.path)
     above = project.run_here("--bandwidth-baseline=b.yaml")
-    above.stdout.fnmatch_lines(["*no entry of these tests, and deep/test_d.py::test_takes for sub/deep/test_d.py::*"])
+    above.stdout.fnmatch_lines(["*no entry of these tests, but deep/test_d.py::test_takes for sub/deep/test_d.py::*"])
 
 
 def test_of_two_rootdirs_that_share_a_baseline_each_has_its_own_entries(project, monkeypatch):
@@ -339,7 +339,7 @@ def test_of_two_rootdirs_that_share_a_baseline_each_has_its_own_entries(project,
     result = project.run_here(*shared)
     assert result.ret == 0
     other = project.path / "b"
-    assert f"2 entries are of tests of another rootdir, for its runs to measure: {other}" in result.outlines
+    assert f"2 entries are of tests of another rootdir; only runs from there measure them: {other}" in result.outlines
     assert "no test any more" not in result.stdout.str()
     gone = "tests/test_k.py::test_sec"  # part of a name that the other rootdir has
     entries(project, *of_second, gone, "tests/test_gone.py::test_takes", "../b/tests/test_b.py::test_takes")

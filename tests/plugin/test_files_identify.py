@@ -137,7 +137,7 @@ def test_a_slower_helper_is_regressed_and_named_while_the_lists_of_files_are_the
     repo.file("mypkg/timing.py", "SECONDS = 0.0022\n")
     found = rows(repo, *same, "-k", "closure")
     (said,) = (one["text"] for one in found["test_closure"]["findings"] if one["code"] == "code-diff")
-    assert "which files did cannot be shown: found no " in said
+    assert "the changed files cannot be shown: found no " in said
 
 
 def test_against_a_revision_the_same_files_take_no_pair(repo):

@@ -49,7 +49,7 @@ def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
     assert re.fullmatch(r" +re-runs +[\d.]+ GB/s", again)
     summary = github.summary.read_text(encoding="utf-8")
     assert summary.startswith("# An earlier command of the step\n\n## ❌ ")
-    assert summary.count("\n## ") == 1, "fresh processes and workers report to their run, not to the job"
+    assert summary.count("\n## ") == 1, "new processes and workers report to their run, not to the job"
     assert "❌ REGRESSED" in summary
 
 

@@ -51,7 +51,7 @@ def test_strict_and_nothing_to_judge_exclude_each_other_but_for_a_strict_ini_fil
     path = ini(project, "bandwidth_strict = true")
     result = project.run_here(f"--bandwidth-{name}")
     assert result.ret == 0
-    said = f"bandwidth: --bandwidth-{name}: nothing is judged, for all that bandwidth_strict in {path} says"
+    said = f"bandwidth: --bandwidth-{name}: nothing is judged, so bandwidth_strict in {path} has no effect"
     assert result.outlines.count(said) == 1
     # The other way round somebody asked for a gate that the ini file turns off.
     ini(project, f"bandwidth_{name} = true")

@@ -110,7 +110,7 @@ def test_old_code_decides_whatever_stored_figures_say(repo):
     assert found["badly_stored"][2] == "costs at most 0.0 %: 0.0 % slower than the old code"
     name = f"commit {first[:10]}"
     assert found["added"][2].endswith(
-        f"; the old code did not run: {name} has the test, and does not measure this in it"
+        f"; the old code did not run: {name} has the test, but does not measure this in it"
     )
 
 
@@ -159,7 +159,7 @@ def shallow(repo, tmp_path_factory):
     return cloned
 
 
-REFUSED = "ERROR: found a shallow clone without the commits that the baseline's runs name, expected the history, "
+REFUSED = "ERROR: found a shallow clone without the commits of the baseline's runs, expected them, "
 
 
 def test_a_shallow_clone_is_refused_in_ci(shallow, monkeypatch):

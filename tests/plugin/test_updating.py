@@ -85,7 +85,7 @@ def test_known(bandwidth):
         sleep(float(os.environ.get("SLOW", "0.002")))
     bandwidth(kernel, reads=a, writes=b)
 """
-# One measurement more in the suspect's test: its fresh processes measure that, too.
+# One measurement more in the suspect's test: its new processes measure that, too.
 LABELLED = '    bandwidth(np.copyto, b, a, reads=a, writes=b, label="new")\n'
 
 
@@ -141,7 +141,7 @@ def test_what_fails_also_late_and_an_id_with_an_address_never_enter(project):
     project.file("test_k.py", NEVER)
     ran = project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
     ran.assert_outcomes(passed=3, failed=1, errors=1)
-    said = "*not saved, since the id holds an object's address (at 0x*test_k.py::test_address[[]<object*"
+    said = "*not saved, because the id contains an object's address (at 0x*test_k.py::test_address[[]<object*"
     ran.stdout.fnmatch_lines([said])
     assert list(baseline_files.load(project.path / "b.yaml").entries) == ["test_k.py::test_fine"]
     document = project.told()

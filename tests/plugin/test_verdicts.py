@@ -140,13 +140,15 @@ def test_an_xfail_of_the_entry_that_is_needed_no_longer_is_told(project):
     baseline.write_text(baseline.read_text().replace("    runs: 1\n", "    runs: 1\n    xfail: old compiler\n"))
     result = project.run_here(*given, "--bandwidth-strict")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["NOTE *its entry's xfail (old compiler) is needed no longer: remove it there"])
+    result.stdout.fnmatch_lines(
+        ["NOTE *its entry's xfail (old compiler) is no longer needed: remove it from the baseline"]
+    )
     # Without its counts an entry gates nothing, and says so.
     baseline.write_text("schema: 2\ntests:\n  test_of_counts.py::test_copy: {counts: {store_sectors: 128}}\n")
     result = project.run_here(*given, "--bandwidth-strict")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["UNDECIDED (counts missing): the entry's counts hold no load_sectors, so that nothing gates them"]
+        ["UNDECIDED (counts missing): the entry has no load_sectors: these counts are not judged"]
     )
 
 

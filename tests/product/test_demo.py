@@ -97,7 +97,7 @@ def test_on_a_quiet_machine_the_slowed_kernel_is_found(demo, tmp_path):
 def test_what_other_processes_disturb_is_explained_and_no_failure(demo):
     status, said = demo(slowed={"busy": 2.0})
     assert status == 0, said
-    assert "others kept 2.0 processors busy meanwhile (make (7): 2.00 processors)" in said
+    assert "other processes kept 2.0 processors busy meanwhile (make (7): 2.00 processors)" in said
     assert "UNDECIDED for the reason above: test_copy, test_softmax, test_triad." in said
     assert "On a quieter machine `make demo` shows more." in said
     assert "Found, as it should be" not in said

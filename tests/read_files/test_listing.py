@@ -178,7 +178,7 @@ def unreadable(case, file):
 BAD = {
     vanished: "'data.bin' was replaced or removed after it was read",
     replaced: "'data.bin' was replaced or removed after it was read",
-    pipe: "'data.bin' is no regular file",
+    pipe: "'data.bin' is not a regular file",
     huge: "'data.bin' is larger than 256 MiB",
     unreadable: "'data.bin' cannot be read",
 }

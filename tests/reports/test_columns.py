@@ -113,7 +113,7 @@ def test_what_a_failure_says_leaves_out_such_a_share():
     assert observation(measured) == "moved 1.05 MB in 1 ms: 1.05 GB/s"
 
 
-@pytest.mark.parametrize(("floor", "took"), [(None, "8 µs"), (0.3e-6, "8 µs"), (3.4e-6, "8 µs, of which 3.4 µs floor")])
+@pytest.mark.parametrize(("floor", "took"), [(None, "8 µs"), (0.3e-6, "8 µs"), (3.4e-6, "8 µs (3.4 µs overhead)")])
 def test_an_observation_tells_what_is_no_work_where_it_is_much(floor, took):
     rounds = Rounds(kernel_seconds=(8e-6,) * 5)
     measured = Measurement(None, Traffic(8000, 0), DeviceIdentity("cuda", "a card", None, "h"), "events+block", rounds)

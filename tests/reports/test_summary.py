@@ -46,7 +46,7 @@ UNMEASURED = {"code": NOT_MEASURED}
         ((), {}, "Nothing was measured", "warn"),
         # What is found about the run counts.
         (("OK",), {"code": DEVICE_LOSS}, "The measurement passed", "good"),
-        (("OK",), {"code": DEVICE_LOSS, "device_tolerance": 0.05}, "The device lost more than it may", "bad"),
+        (("OK",), {"code": DEVICE_LOSS, "device_tolerance": 0.05}, "The device is slower than allowed", "bad"),
         (("OK",), {"code": UNJUDGED}, "1 test failed before being judged", "bad"),
         (("OK",), {"code": FAILED}, "1 test failed for another reason than bandwidth", "bad"),
         (("OK",), UNMEASURED, "Nothing failed, but entries of the baseline were not measured", "warn"),

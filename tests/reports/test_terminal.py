@@ -79,7 +79,7 @@ def test_the_remedy_against_others_on_the_host_is_told_once():
             status="UNDECIDED",
             reason_code="others",
             is_valid=False,
-            reason=f"others kept {i}.5 processors busy",
+            reason=f"other processes kept {i}.5 processors busy",
             conditions={"before": {}, "after": {"others": ["make (7)"], "others_processors": i + 0.5}},
         )
         for i, outcome in enumerate(run_documents.outcomes(3))
@@ -102,7 +102,7 @@ def test_what_shares_a_reason_is_counted_as_what_it_is(nodeids, said):
 
 
 OUTCOME = run_documents.outcomes(1)[0]
-FINE = "OK  floors hold"
+FINE = "OK  floors met"
 LONG = "attention-standard-float32-batch1-heads14-n1024-d"
 
 

@@ -66,17 +66,17 @@ def mismatch(rule, name, here, there):
 
 EXACT = Numbers(tolerance=0.0)
 BELOW = Numbers(observed=80.0, reference=90.0)
-NO_PROBE = "cannot be {}: no believable probe ran with the kernel; judged_on=gbps compares without one"
+NO_PROBE = "cannot be {}: no credible probe ran with the kernel; judged_on=gbps needs none"
 AS_IN_BASELINE = "(code unchanged): code, launch and inputs are as in the baseline"
 # One decision of each rule and status, with its first line behind the verdict's name.
 SAID = [
     (of("SAVED", Rule.WRITTEN), ": this run saves the entry"),
-    (of("OK", Rule.FLOORS), " (floors hold): every floor of the marker holds"),
+    (of("OK", Rule.FLOORS), " (floors met): every floor of the marker is met"),
     (of("OK", Rule.CODE_UNCHANGED, replace(STORED, drop=-0.02)), f" {AS_IN_BASELINE}; 2.0 % faster than its figures"),
     (
         of("OK", Rule.CODE_UNCHANGED, replace(STORED, drop=0.2)),
-        f" {AS_IN_BASELINE}; 20.0 % slower than its figures: "
-        "the device or other input data (what floats hold is not hashed) may be why",
+        f" {AS_IN_BASELINE}; 20.0 % slower than its figures: the device or other input data may be the cause (values "
+        "of floats are not hashed)",
     ),
     (of("OK", Rule.CODE_UNCHANGED, revision="main"), " (code unchanged): code, launch and inputs are as in main"),
     (of("OK", Rule.CODE_UNCHANGED), f" {AS_IN_BASELINE}"),
@@ -87,7 +87,7 @@ SAID = [
     ),
     (
         of("REGRESSED", Rule.OLD_KERNEL, PAIRS, **OLD, floor_seconds=3.4e-6, floor_share=0.4),
-        ": 25.5 % slower than the old code, not counting the floor of 3.4 µs (tolerance 3.0 %)",
+        ": 25.5 % slower than the old code, overhead of 3.4 µs excluded (tolerance 3.0 %)",
     ),
     (
         of("REGRESSED", Rule.OLD_KERNEL, PAIRS, **OLD, floor_seconds=3.4e-6, floor_share=0.05),
@@ -138,8 +138,8 @@ SAID = [
     ),
     (
         of("UNDECIDED", "floor:max_spill_bytes"),
-        " (limit): max_spill_bytes cannot be checked: what the compiler gave this code is not known "
-        "(it is known of CUDA C++, machine code and Triton's kernels)",
+        " (limit): max_spill_bytes cannot be checked: registers and stack of this code are not known (they are known "
+        "for CUDA C++, machine code and Triton's kernels)",
     ),
     (of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES), ": 8× more sectors loaded than the baseline"),
     (of("REGRESSED", Rule.COUNTS, EXACT, changes=CHANGES[:1]), ": sectors stored 100 → 104 (+4.0 %)"),
@@ -156,7 +156,7 @@ SAID = [
     ),
     (
         of("UNDECIDED", Rule.UNGATED, lacks=("load_sectors", "store_sectors")),
-        " (counts missing): the entry's counts hold no load_sectors and no store_sectors, so that nothing gates them",
+        " (counts missing): the entry has no load_sectors and no store_sectors: these counts are not judged",
     ),
     (
         of("UNDECIDED", Rule.UNGATED, uncounted=("load_sectors",)),
@@ -171,8 +171,8 @@ SAID = [
     (of("UNDECIDED", Rule.NO_PROBE, floor="min_relative"), f" (no probe): min_relative {NO_PROBE.format('checked')}"),
     (
         of("UNDECIDED", Rule.UNSTEADY, compared=1, uneven=4, other="main"),
-        " (disturbed): 1 pair can be compared with main: between the processes of 4 the probe's GB/s differed "
-        "by more than 10 %",
+        " (disturbed): only 1 pair can be compared with main: in 4 others the probe's GB/s differed "
+        "by more than 10 % between both processes",
     ),
     (of("UNDECIDED", Rule.NO_BASELINE), " (no baseline): no baseline was given: measured only"),
     (of("UNDECIDED", Rule.NO_ENTRY, path="b.yaml"), " (no entry): b.yaml has no entry of this test"),
@@ -186,11 +186,11 @@ SAID = [
     ),
     (
         of("UNDECIDED", Rule.EMPTY_ENTRY, lacks="bandwidth"),
-        " (empty entry): the baseline's entry holds no bandwidth and no runs",
+        " (empty entry): the baseline's entry has no bandwidth and no runs",
     ),
     (
         of("UNDECIDED", Rule.CODE_ALONE, code_of="That card"),
-        " (other device's baseline): the baseline is of That card, and its code is not this test's",
+        " (other device's baseline): the baseline is of That card, and it has other code for this test",
     ),
     (
         of("UNDECIDED", Rule.NOT_THERE, revision="main"),
@@ -200,8 +200,8 @@ SAID = [
     (of("UNDECIDED", Rule.NOTHING_VALID, text="the reference"), " (disturbed): the reference measured nothing valid"),
     (of("OK", Rule.LEFT_OUT, text="not updated"), " (left out): not updated"),
     (
-        of("UNDECIDED", "others", text="others kept 0.9 processors busy"),
-        " (disturbed): others kept 0.9 processors busy",
+        of("UNDECIDED", "others", text="other processes kept 0.9 processors busy"),
+        " (disturbed): other processes kept 0.9 processors busy",
     ),
     (of("MISMATCH", Rule.OUT_OF_BOUNDS, text="a write out of bounds: …"), ": a write out of bounds: …"),
     (of("MISMATCH", "faster-than-light", text="5200 GB/s is more than the peak"), ": 5200 GB/s is more than the peak"),
@@ -397,20 +397,24 @@ def test_what_an_update_would_not_mend_advises_none(rule):
 
 def test_against_a_revision_nothing_is_updated():
     decision = of("REGRESSED", Rule.PAIRS, PAIRS, **OLD)
-    assert rows_of(decision, against_revision=True)["accept it"].startswith("in review: ")
+    assert rows_of(decision, against_revision=True)["accept it"].startswith("in code review: ")
     assert "create it" not in rows_of(of("UNDECIDED", Rule.NO_ENTRY, path="b"), against_revision=True)
 
 
 @pytest.mark.parametrize(
     ("facts", "runs", "remedy"),
     [
-        ({"by": Rule.STORED, "runs_needed": 8}, 5, "8 baseline runs would do: --bandwidth-update -o bandwidth_runs=8"),
+        (
+            {"by": Rule.STORED, "runs_needed": 8},
+            5,
+            "8 baseline runs would be enough: --bandwidth-update -o bandwidth_runs=8",
+        ),
         (
             {"by": Rule.STORED, "runs_needed": None},
             5,
             "the baseline's 5 runs differ by 1.0 %: raise the tolerance or quiet the machine",
         ),
-        ({"by": Rule.STORED, "runs_needed": None}, 0, "the baseline holds no runs, which --bandwidth-update adds"),
+        ({"by": Rule.STORED, "runs_needed": None}, 0, "the baseline has no runs: --bandwidth-update adds some"),
         ({"by": Rule.PAIRS}, 12, "12 pairs differ by 1.0 %: raise the tolerance or quiet the machine"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A test is judged under the device's lock, which is free between fresh processes, and never by what disturbed it."""
+"""A test is judged under the device's lock, which is free between new processes, and never by what disturbed it."""
 
 import json
 import re
@@ -93,7 +93,7 @@ def fresh_row(**more):
 
 
 def fresh_rows(folder, *rows):
-    """What every fresh process reports."""
+    """What every new process reports."""
     (folder / "rows.json").write_text(json.dumps(rows))
 
 
@@ -154,20 +154,20 @@ def test_one_label_that_is_invalid_in_fresh_processes_takes_no_evidence_from_ano
     fresh_rows(tmp_path, fresh_row(label="a", **wrong), fresh_row(label="b"))
     found = judged_by_floor(run, "a", "b")
     assert (found["a"].status, found["b"].status) == (Status.UNDECIDED, Status.REGRESSED)
-    assert found["a"].facts["why"] == "0 new processes measured it, and validly; 2 have to"
+    assert found["a"].facts["why"] == "0 new processes measured it validly, expected 2"
 
 
 def test_fresh_processes_without_anything_valid_say_why(run, tmp_path):
     fresh_rows(tmp_path, *(fresh_row(label=label, is_valid=False, reason=f"hot {label}") for label in "ab"))
     whys = [decision.facts["why"] for decision in judged_by_floor(run, "a", "b").values()]
-    assert whys == ["a fresh process measured nothing valid: hot a"] * 2
+    assert whys == ["a new process measured nothing valid: hot a"] * 2
 
 
 def test_a_measurement_inside_another_is_refused_and_later_ones_are_not(run):
     run.measurer.device = ScriptedDevice()
     plain = Workload(lambda: None, Traffic(BYTES, 0))
     nested = Workload(lambda: run.measurer.measure(plain, MarkerOptions(max_time=0.1), SEEN), Traffic(BYTES, 0))
-    with pytest.raises(UsageError, match="called by what is measured"):
+    with pytest.raises(UsageError, match="called inside a measured callable"):
         run.measurer.measure(nested, MarkerOptions(max_time=0.1), SEEN)
     assert run.measurer.measure(plain, MarkerOptions(max_time=0.1), SEEN).seconds
 
@@ -256,7 +256,7 @@ def test_further_runs_of_an_update_take_half_the_rounds_and_share_the_time_of_wa
 
 
 def times_told(folder):
-    """What each fresh process was told: its share of time for rounds, and how long it may wait for a quiet moment."""
+    """What each new process was told: its share of time for rounds, and how long it may wait for a quiet moment."""
     return [json.loads(line) for line in (folder / "times").read_text().splitlines()]
 
 

@@ -113,7 +113,7 @@ class ScriptedDevice(TimedDevice):
 
     def nbytes(self, array: Any) -> int:
         if not isinstance(array, np.ndarray):
-            raise UsageError(f"a {type(array).__name__} in reads= or writes= is no NumPy array")
+            raise UsageError(f"a {type(array).__name__} in reads= or writes= is not a NumPy array")
         return int(array.nbytes)
 
     def kernel(self, source: KernelSource) -> Any:

@@ -217,7 +217,9 @@ def held_code(value: Any) -> Any:
     if name.startswith("cuda.core.") and kind.__name__ == "ObjectCode":
         return code_digest([_bytes_of(value.code)])
     if name.startswith("cuda.core.") and kind.__name__ == "Kernel":
-        raise UsageError("code=: a Kernel of cuda.core does not hold its code, expected the ObjectCode that it is of")
+        raise UsageError(
+            "code=: a Kernel of cuda.core gives no access to its code, expected the ObjectCode that it came from"
+        )
     if name.startswith("numba.cuda.") and kind.__name__ == "CUDADispatcher":
         # The code of each signature for the card that it runs on: cubins, and PTX without a linked cubin.
         parts: list[bytes] = []

@@ -51,7 +51,7 @@ def unpacked_lz4(data: memoryview, size: int) -> bytes:
         length, at = _length(data, at + 2, token & _MORE)
         length += _SHORTEST_MATCH
         if not 0 < back <= len(found) or len(found) + length > size:
-            raise ValueError("found a match outside of what is unpacked")
+            raise ValueError("found a match that points outside the unpacked data")
         run = found[-back:] if back < length else found[len(found) - back : len(found) - back + length]
         found += (run * (length // len(run) + 1))[:length]
     return _whole(bytes(found), size)

@@ -53,12 +53,12 @@ TRIES = 7
 EMPTY_CALLS = 64
 # The host computes halves in single precision.
 _DTYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float32", "bf16": "float32"}
-NO_TWIN = "CUDA kernels need a CUDA or traffic device; on the host only those with a twin run"
+NO_TWIN = "CUDA kernels need a CUDA or traffic device; on the host only those with a Numba twin run"
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
 PROBE_NUMPY = Finding(
     "probe-numpy",
-    "without Numba the probe is NumPy's own operation on one thread, so relative is a share of that, not of what the "
-    "memory can do: pip install 'pytest-bandwidth[cpu]'",
+    "without Numba the probe is a NumPy operation on one thread, so `relative` compares with one thread, not with the "
+    "memory: pip install 'pytest-bandwidth[cpu]'",
 )
 
 
@@ -119,7 +119,10 @@ class CpuDevice(HostTimedDevice):
             raise NotOnThisDevice(NO_TWIN)
         if source.name not in twins:
             others = [name for name in twins if f" {name}(" in source.text]
-            raise KernelError(f"{source.name!r} has no twin on the host; of its file these have: {', '.join(others)}")
+            raise KernelError(
+                f"{source.name!r} has no Numba twin, which the host needs; kernels of its file with one: "
+                f"{', '.join(others)}"
+            )
         return twins[source.name]
 
     def launcher(self, launch: Launch, stream: Any) -> Call:

@@ -133,7 +133,7 @@ def _array(parameter: Parameter, argument: Any, where: str, bits: bool) -> Any:
         raise UsageError(f"{where} is an array of {array.dtype}, expected {parameter.dtype}")
     refuse_gaps(array, where)
     if not array.flags.aligned:
-        raise UsageError(f"{where} is not aligned to its elements, which no GPU holds: copy it first")
+        raise UsageError(f"{where} is not aligned to its elements, as a GPU's arrays have to be: copy it first")
     flat = array.reshape(-1, order="A")  # in the order of memory: a kernel has no axes
     return flat.view(np.int16 if bits else np.uint16) if parameter.code == "f16" else flat
 
@@ -148,8 +148,7 @@ def _scalar(parameter: Parameter, argument: Any, where: str) -> Any:
         if not isinstance(argument, np.generic) or argument.dtype != parameter.dtype:
             kind = argument.dtype.name if isinstance(argument, np.generic) else type(argument).__name__
             raise UsageError(
-                f"{where} is a {kind}, expected np.{parameter.dtype.name}: "
-                "the kernel would read other bits than were meant"
+                f"{where} is a {kind}, expected np.{parameter.dtype.name}: the kernel would misread its bits"
             )
         return argument
     if isinstance(argument, (bool, np.bool_)) or not isinstance(argument, (int, np.integer)):

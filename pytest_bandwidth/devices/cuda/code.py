@@ -63,7 +63,7 @@ class RawKernelCodes:
     def code(self, kernel: Any) -> MeasuredCode:
         """Identify a kernel without its launch, or return the reason why that is impossible."""
         if not isinstance(kernel, self._cupy.RawKernel):
-            return MeasuredCode(unknown=f"a {type(kernel).__name__} does not tell its source")
+            return MeasuredCode(unknown=f"the source of a {type(kernel).__name__} is not available")
         try:
             made = kernel.__getstate__()  # its pickled state: some of it is no attribute
             why = self._why_unknown(made)
@@ -80,10 +80,10 @@ class RawKernelCodes:
             ptx, cubin = self._compiled_of(made)
         # RuntimeError: errors of NVRTC and the driver. The next three: another release of CuPy differs inside.
         except (RuntimeError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
-            return MeasuredCode(unknown=f"compiling it once more, to see its code, failed ({one_line(error)})")
+            return MeasuredCode(unknown=f"compiling it again to identify its code failed ({one_line(error)})")
         found = kernel_code(ptx, cubin, kernel.name)
         if found.identity.ptx is None:
-            return MeasuredCode(unknown=f"compiled once more, its source has no kernel {kernel.name}")
+            return MeasuredCode(unknown=f"compiled again, its source has no kernel {kernel.name}")
         if not cubin:
             return self._by_driver(found)
         # The normal form may rename a kernel; machine code has only the original name.
@@ -120,7 +120,7 @@ class RawKernelCodes:
         # CuPy's cache finds a kernel by source and options; the plugin's options include a hash of the headers.
         folders = any(option.startswith(_INCLUDING) for option in made["options"])
         if folders and not any(HEADERS_MACRO in option for option in made["options"]):
-            return "of files that it includes CuPy's cache may hold an older state; bandwidth.kernel sees to that"
+            return "CuPy's cache ignores changes of files that it includes: use bandwidth.kernel"
         return None
 
     def _compiled_of(self, made: Mapping[str, Any]) -> _Compiled:

@@ -326,12 +326,12 @@ class CudaDevice(TimedDevice):
         """
         launch = workload.launch
         if launch is None:
-            raise KernelError("it is no launch of a kernel")
+            raise KernelError("the call is not a kernel launch")
         if self._variables_set(launch.kernel):
             raise KernelError("the test sets variables of the new kernel")
         with self._current():
             if cubin is not None and not self._codes.loads_machine_code:
-                raise KernelError("CuPy has the driver compile kernels here, and it is machine code of NVRTC's")
+                raise KernelError("the old kernel is NVRTC's machine code, but here the driver compiles CuPy's PTX")
             before = replace(launch, kernel=kernels.old_kernel(self._cupy, old, cubin, launch.kernel))
             if shape is not None:
                 before = replace(before, **shape._asdict())
@@ -399,7 +399,7 @@ class CudaDevice(TimedDevice):
         Raises UsageError where CUDA cannot capture them, OutOfMemory.
         """
         if self._cupy.cuda.runtime.is_hip:
-            raise UsageError("graph=True: CuPy captures no graphs under HIP: measure it without")
+            raise UsageError("graph=True: CuPy captures no graphs under HIP: measure without graph=True")
         if workload.launch is not None:
             interleaved = [other.launch for other in workload.interleaved if isinstance(other, BoundLaunch)]
             if len(interleaved) < len(workload.interleaved):

@@ -99,8 +99,8 @@ class Health:
             yield Finding(
                 SM_CLOCK_LOW,
                 f"the SM clock was {counted:.0f} MHz over the samples, expected at least {THROTTLED_SHARE * 100:.0f} % "
-                f"of its nominal {nominal_mhz:.0f}: figures are those of a slower GPU (clocks that were set, a power "
-                "limit, heat); `nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
+                f"of its nominal {nominal_mhz:.0f}: figures are those of a slower GPU (locked clocks, a power limit or "
+                "heat); `nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
             )
         memory = self.reading.conditions.memory_clock_mhz
         if memory and largest_mhz and memory < MEMORY_CLOCK_SHARE * largest_mhz:
@@ -108,14 +108,14 @@ class Health:
                 MEMORY_CLOCK,
                 f"the memory clock was {memory:.0f} MHz after the samples, expected at least "
                 f"{MEMORY_CLOCK_SHARE * 100:.0f} % of its maximum of {largest_mhz:.0f}: GB/s, the probe's too, are "
-                "those of slower memory (a clock that was set, a power state, heat); "
+                "those of slower memory (a locked clock, a power state or heat); "
                 "`nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
             )
         if slowing:
             yield Finding(
                 SLOWDOWN,
-                f"the driver reports {', '.join(slowing)} around the samples, expected none: clocks were held down, "
-                "and figures with them; look at the GPU's cooling and power supply",
+                f"the driver reports {', '.join(slowing)} around the samples, expected no throttling: clocks were "
+                "lowered, so GB/s are too low; check the GPU's cooling and power supply",
             )
         errors, earlier = self.reading.uncorrected_ecc_errors, before.uncorrected_ecc_errors
         if errors is not None and earlier is not None and (new := errors - earlier) > 0:

@@ -57,7 +57,7 @@ def kernel_of_compiled(cupy: Any, source: KernelSource) -> tuple[Any, bytes]:
             refused = error
     if refused is not None:
         reason = one_line(refused)
-        raise KernelError(f"{_place(source)}: the driver does not take its code of {source.name} ({reason})")
+        raise KernelError(f"{_place(source)}: the driver cannot load its code of {source.name} ({reason})")
     flags = f"-gencode arch=compute_{arch},code=sm_{arch}"
     raise NotOnThisDevice(
         f"{_place(source)} holds no code of {source.name} for this GPU (sm_{arch}): build it with {flags}"
@@ -135,7 +135,7 @@ def prepared_call(gpu: GpuArrays, launch: Launch, source: KernelSource | None = 
             raise compile_error(KernelSource(kernel.code or "", kernel.name), error.get_message()) from None
     elif not callable(kernel):  # cupyx.jit.rawkernel, for example, also takes (grid, block, args)
         raise UsageError(
-            f"{type(kernel).__name__} is no kernel: expected what bandwidth.kernel() gives, or a cupy.RawKernel"
+            f"{type(kernel).__name__} is not a kernel: expected what bandwidth.kernel() gives, or a cupy.RawKernel"
         )
     found = () if source is None else source_parameters(source.text, source.name, len(launch.args))
     args = checked_arguments(launch.args, gpu, [one.held for one in found])
@@ -219,7 +219,7 @@ def old_kernel(cupy: Any, ptx: str, cubin: bytes | None, like: Any = None) -> An
     try:
         return _loaded(cupy, code, entry.name, like)
     except cupy.cuda.driver.CUDADriverError as error:
-        raise KernelError(f"the driver does not take {what} ({one_line(error)})") from None
+        raise KernelError(f"the driver cannot load {what} ({one_line(error)})") from None
 
 
 def _loaded(cupy: Any, code: bytes, name: str, like: Any) -> Any:
@@ -367,14 +367,14 @@ def rotated_arguments(gpu: GpuArrays, args: Sequence[Any], count: int, free_byte
     for (start, size), (following, _) in pairwise(sorted(by_place)):
         if following < start + size:
             raise UsageError(
-                "graph=True: two of the arrays overlap, so that each launch of a graph cannot have its own: "
-                "measure it without"
+                "graph=True: two of the arrays overlap, so launches cannot have arrays of their own: measure without "
+                "graph=True"
             )
     needed = (count - 1) * sum(size for _, size in by_place)
     if needed > LARGEST_SHARE * free_bytes:
         raise UsageError(
-            f"graph=True: {count} launches on arrays of their own take {format_bytes(needed)} more, of "
-            f"{format_bytes(free_bytes)} that are free: measure it without, so much work outlasts its launch"
+            f"graph=True: {count} launches on arrays of their own need {format_bytes(needed)} more, "
+            f"{format_bytes(free_bytes)} are free: measure without graph=True, so much work hides its launch"
         )
     sets = [tuple(args)]
     for _ in range(count - 1):
@@ -397,8 +397,8 @@ def captured_launches(cupy: Any, calls: Sequence[Call]) -> Any:
 
     def no_memory(size: int) -> Any:
         raise UsageError(
-            f"graph=True: the launch allocates {format_bytes(size)}, which would be another's when the graph is "
-            "replayed: measure it without"
+            f"graph=True: the launch allocates {format_bytes(size)}, which other code may use when the graph is "
+            "replayed: measure without graph=True"
         )
 
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -418,7 +418,7 @@ def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
         stream.synchronize()
     reasons = (
         "it waits, copies to the host, uses the default stream, calls a library such as cuBLAS, leaves another stream "
-        "at work, or allocates anew or outside of CuPy's pool"
+        "busy, or allocates new memory"
     )
     with _refusing("the callable", reasons):
         # Not CuPy's default mode: it permits allocations, and their memory is freed before the replay.
@@ -445,7 +445,7 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
         # With several callables, the error names the callable that raised it.
         which = getattr(error, "what", what)
         raise UsageError(
-            f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure it without"
+            f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure without graph=True"
         ) from None
 
 

@@ -219,7 +219,7 @@ _RESIDENCIES = {
 }
 # The GPU's protection of itself. A power cap is normal under load, and older cards do not distinguish it.
 AMD_SLOWDOWNS = tuple(name for counter, name in _RESIDENCIES.items() if counter != "ppt_residency_acc")
-THROTTLED = "throttled, for a reason not told"
+THROTTLED = "throttled (no reason given)"
 _AMD_VIRTUALIZATION = {"HOST": "none", "BAREMETAL": "none", "GUEST": "vgpu", "PASSTHROUGH": "passthrough"}
 _WHOLE = ("SPX", "NPS1")
 MISSING = "the module amdsmi is missing: install the one that ROCm brings (pip install /opt/rocm/share/amd_smi)"

@@ -103,8 +103,8 @@ class ContextGuard:
             self._note_if_sticky(error)
             if status_of(error) in CAPTURING:
                 raise UsageError(
-                    f"a stream is recording a graph, and nothing can be waited for meanwhile ({one_line(error)}): end "
-                    "its capture first (an earlier test may have begun it), and measure the graph's launch"
+                    f"a stream is capturing a graph, and CUDA cannot synchronize meanwhile ({one_line(error)}): end "
+                    "the capture first (an earlier test may have begun it), then measure the graph's launch"
                 ) from None
             raise
 
@@ -351,7 +351,7 @@ def stream_pointer(stream: Any) -> int:
     except (TypeError, ValueError):
         pointer = None
     if pointer is None or not 0 <= pointer < 2**64:
-        raise UsageError(f"stream={shown(stream)} is no CUDA stream, expected {ACCEPTED}")
+        raise UsageError(f"stream={shown(stream)} is not a CUDA stream, expected {ACCEPTED}")
     return pointer
 
 

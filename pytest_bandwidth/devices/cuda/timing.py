@@ -41,10 +41,10 @@ SAME_SECONDS = 1e-9
 
 NOT_BLOCKED = Finding(
     NOT_HELD,
-    "the callable waits for the GPU, or queues more than the driver holds: its launches could not be kept out of the "
-    "timed interval, so host time between them is part of it",
+    "the callable waits for the GPU, or queues more launches than the driver accepts: host time between its launches "
+    "is part of the timed interval",
 )
-BEYOND = Finding(HELD_UP, "CUPTI recorded work of this process on another stream, beyond the sample's events")
+BEYOND = Finding(HELD_UP, "CUPTI recorded work of this process on another stream, outside the sample's events")
 # The clocks of events and records may differ by so much: both are the GPU's, but records are in the host's time.
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.01, 1e-6
 
@@ -203,7 +203,7 @@ class Timer:
     def _why_dropped(self, ticket: int | None, call: Call, ran: bool) -> Finding | None:
         """Return why a sample does not count. ran: whether work was recorded. Raises UsageError where no work ran."""
         if not ran and ticket is None:
-            raise UsageError(f"CUPTI recorded nothing: {THE_WORK} ran elsewhere, or once and its result is kept")
+            raise UsageError(f"CUPTI recorded nothing: {THE_WORK} ran elsewhere, or ran once and its result is reused")
         # Work that did not wait for the blocking kernel is on another stream, which no event could time.
         if ticket is not None and (not ran or self.runtime.timed_out(ticket)):
             if id(call) in self._timed_out:
@@ -325,7 +325,7 @@ def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
         raise UsageError(
             f"nothing ran on the timed stream ({format_seconds(shortest)} between its events, "
             f"{format_seconds(empty)} without any work): {work} runs on another stream, not on this GPU, or ran once "
-            f"and its result is kept; {_REMEDY}"
+            f"and its result is reused; {_REMEDY}"
         )
 
 
@@ -430,8 +430,8 @@ class Records:
         stamps = sorted(record for record in records if record.name == STAMP)[-2:]
         if len(stamps) < 2:
             raise UsageError(
-                f"{_ASKED}: CUPTI recorded nothing of a sample, so another profiler in this process has its records: "
-                "end that, or use --bandwidth-timer=events"
+                f"{_ASKED}: CUPTI recorded nothing for a sample, because another profiler in this process took the "
+                "records: end it, or use --bandwidth-timer=events"
             )
         before, after = stamps
         ran = [one for one in records if before.start < one.start < after.start and one.device == before.device]

@@ -93,8 +93,8 @@ class CodeIdentity:
         changed = self._changed(then)
         if "sass" not in changed or changed & _OF_SOURCE:
             return None
-        same = "the same PTX became" if then.ptx is not None and then.ptx == self.ptx else "the kernel became"
-        return f"{same} other machine code: the compiler, its options, or where constants lie"
+        same = "the same PTX's" if then.ptx is not None and then.ptx == self.ptx else "the kernel's"
+        return f"{same} machine code changed: the compiler, its options, or the addresses of constants"
 
     def _changed(self, then: CodeIdentity) -> set[str]:
         """Return the names of the hashes that are known on both sides and differ."""

@@ -149,4 +149,4 @@ class Explanation:
 
     @property
     def _fused(self) -> str:
-        return f"fused, {format_bytes(self.least_bytes)} would do"
+        return f"{format_bytes(self.least_bytes)} if fused"

@@ -122,8 +122,8 @@ def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric]
 def disbelief(figures: Metrics) -> str:
     """Return why the share of the probe is not credible; figures: some whose `has_credible_share` is False."""
     if figures.relative is None:
-        return "no probe ran beside the kernel, or its threads waited for a processor"
+        return "no probe ran in the kernel's rounds, or its threads waited for a processor"
     return (
-        f"{format_percent(figures.relative)} of the probe's bandwidth, past {format_percent(LARGEST_SHARE)}, tell "
-        "nothing: the probe was hindered, or less moved than was declared"
+        f"{format_percent(figures.relative)} of the probe's bandwidth, more than {format_percent(LARGEST_SHARE)}, is "
+        "not credible: the probe was disturbed, or less moved than was declared"
     )

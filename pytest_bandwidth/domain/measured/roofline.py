@@ -173,7 +173,7 @@ def bottleneck_of(measurement: Measurement) -> str | None:
     factor = (traffic.requested_read or 0) / traffic.bytes_read if traffic.bytes_read else 0.0
     if factor < READ_AGAIN:
         return None
-    return f"reads ask for {_times(factor)} the distinct bytes: what caches do not serve comes from memory again"
+    return f"reads ask for {_times(factor)} the distinct bytes: each miss of the caches reads memory again"
 
 
 def access_sentence(verb: str, pattern: str, factor: float, unit: str = "sectors") -> str | None:

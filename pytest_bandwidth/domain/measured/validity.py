@@ -58,7 +58,7 @@ def why_invalid(measurement: Measurement) -> Finding | None:
     if rounds.kernel_seconds:
         if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
             return Finding(
-                CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see", WRONG
+                CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock's resolution", WRONG
             )
         if (wrong := faster_than_light(measurement) or above_probe(measurement)) is not None:
             return wrong
@@ -70,8 +70,10 @@ def why_invalid(measurement: Measurement) -> Finding | None:
         who = ", ".join(measurement.conditions_after.others)
         seen = f" ({who})" if who else ""
         if on_gpu:
-            unseen = "" if who else "; no process was seen, as in containers: give the tests a GPU of their own"
-            text = f"something else had the GPU in {many}{seen}, as the probe tells by its time{unseen}"
+            unseen = (
+                "" if who else "; no other process is visible, as in a container: run on a GPU that nobody else uses"
+            )
+            text = f"other work ran on the GPU in {many}{seen}: the probe took longer{unseen}"
             return Finding(HELD_UP, text)
         share = "" if rounds.run_delay is None else f", {format_percent(rounds.run_delay)} of their time"
         return Finding(RUN_DELAY, f"its threads waited for a processor in {many}{share}{seen}")
@@ -97,8 +99,8 @@ def faster_than_light(measurement: Measurement) -> Finding | None:
     elif by_bytes is not None and by_bytes.seconds > seconds:
         text = (
             f"its median is {format_seconds(seconds)}, and the {format_bytes(by_bytes.amount)} that its kernel touches "
-            f"take {format_seconds(by_bytes.seconds)} at the peak of {format_gbps(peak.gbps)} ({peak.source}): check "
-            "whether a cache holds its arrays, and what is declared"
+            f"need {format_seconds(by_bytes.seconds)} at the peak of {format_gbps(peak.gbps)} ({peak.source}): check "
+            "whether its arrays stay in a cache, and the declared bytes"
         )
     # A host's FLOP/s are measured once, perhaps on a busy machine: faster work is possible.
     elif by_flop is not None and measurement.device.on_gpu and by_flop.seconds > LARGEST_FLOP_SHARE * seconds:
@@ -106,7 +108,7 @@ def faster_than_light(measurement: Measurement) -> Finding | None:
         by = "tensor cores" if by_flop.rate == measurement.tensor_flops else measurement.precision
         text = (
             f"{reached} TFLOP/s are more than the {most} of {by} in its datasheet: check flop= and precision=, and "
-            "whether all of it is computed"
+            "whether the kernel computes all of it"
         )
     else:
         return None
@@ -154,8 +156,9 @@ def above_probe(measurement: Measurement) -> Finding | None:
             return None
         return Finding(
             NO_WORK,
-            f"its fastest sample took {format_seconds(fastest_seconds)}, and a function that does nothing takes "
-            f"{format_seconds(call_seconds)}: nothing moves {declared}; expected a callable that does its work when it "
+            f"its fastest sample took {format_seconds(fastest_seconds)}, as an empty function does "
+            f"({format_seconds(call_seconds)}), so it cannot have moved {declared}; expected a callable that does its "
+            "work when it "
             "is called",
             WRONG,
         )
@@ -166,9 +169,9 @@ def above_probe(measurement: Measurement) -> Finding | None:
         return None
     return Finding(
         ABOVE_PROBE,
-        f"{format_gbps(gbps)} is more than {format_percent(largest_share)} of what the probe's fastest sample reached "
-        f"({format_gbps(probe_gbps)}): the work moves less than {declared}; where it does not, say in ini "
-        "bandwidth_peak what the memory reaches",
+        f"{format_gbps(gbps)} is more than {format_percent(largest_share)} of the probe's fastest sample "
+        f"({format_gbps(probe_gbps)}): the work moves less than {declared}; if it does not, set bandwidth_peak in the "
+        "ini file to what the memory reaches",
     )
 
 
@@ -185,7 +188,7 @@ def busy_with_others(measurement: Measurement, used: float | None, limit: float 
     if used < limit:
         return None
     who = ", ".join(measurement.conditions_after.others)
-    return Finding(OTHERS, f"others kept {used:.1f} processors busy meanwhile{f' ({who})' if who else ''}")
+    return Finding(OTHERS, f"other processes kept {used:.1f} processors busy meanwhile{f' ({who})' if who else ''}")
 
 
 def validated(measurement: Measurement, peak: Peak | None, busy_processors: float | None = None) -> Measurement:

@@ -137,7 +137,7 @@ def run_build(build: Build, revision: Revision, environment: Path, log: Path, se
             raise BuildFailed(
                 f"bandwidth_build wrote into {where} at {revision}, not only into the current folder: "
                 f"{listed(changed, _FILES_NAMED)}; use relative paths, `pip` and `python` without a path, "
-                "and build your own tree anew"
+                "and build your own tree again"
             )
 
 
@@ -210,7 +210,7 @@ class Built:
         cache.parent.mkdir(parents=True, exist_ok=True)
         for folder in (cache, cache / "builds"):
             if (wrong := what_is_wrong(folder)) is not None:
-                raise UsageError(f"{folder}: {wrong}, expected a folder of this user's own: set XDG_CACHE_HOME")
+                raise UsageError(f"{folder}: {wrong}, expected a folder that is this user's alone: set XDG_CACHE_HOME")
         self._folder = cache / "builds" / _key(self._top, commit, build)
         self._build, self._notify = build, notify
         python = str(self._folder / ENVIRONMENT / "bin" / "python")
@@ -242,14 +242,14 @@ class Built:
                 self.remove()
                 continue
             if time.monotonic() > deadline:
-                raise BuildFailed(f"another process has held {self._folder} for {BUILD_SECONDS:g} s: end it or wait")
+                raise BuildFailed(f"another process has locked {self._folder} for {BUILD_SECONDS:g} s: end it or wait")
             time.sleep(_POLL_SECONDS)  # flock has no time-out, and the build that holds it may hang
 
     def _is_locked(self, kind: int) -> bool:
         """Lock the folder, after making it if it is missing; return whether that was possible."""
         self.remove()
         if (wrong := what_is_wrong(self._folder)) is not None:
-            raise UsageError(f"{self._folder}: {wrong}, expected a folder of this user's own for what is built")
+            raise UsageError(f"{self._folder}: {wrong}, expected a folder that is this user's alone, for builds")
         self._lock = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self._lock, kind | fcntl.LOCK_NB)
@@ -358,8 +358,8 @@ def check_extensions(revision: Revision) -> None:
             missing.append(file)
     if missing:
         raise UsageError(
-            f"{listed(sorted(missing), 1)}: a built extension is loaded that git does not have at {revision}: set how "
-            "a revision is built in the ini file, such as bandwidth_build = pip install -e . --no-build-isolation"
+            f"{listed(sorted(missing), 1)}: a loaded extension is not in git at {revision}: say in the ini file how to "
+            "build a revision, such as bandwidth_build = pip install -e . --no-build-isolation"
         )
 
 

@@ -66,7 +66,7 @@ class BaselineCommits:
         """Return the full hash of the entry's commit that has the test's file. Raises NoOldCode."""
         entry = evidence.entry
         if entry is not None and evidence.measurement.code.rebuilt_since(identity_of_plain(entry.code)) is not None:
-            raise NoOldCode("only the compiler changed, which builds the commit's code as well")
+            raise NoOldCode("only the compiler changed, and it would build the old code as well")
         return self.commit_with(key, file)
 
     def commit_with(self, key: str, file: Path) -> str:

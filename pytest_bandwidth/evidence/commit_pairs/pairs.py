@@ -112,7 +112,7 @@ class PairsTaken:
 
     def take(self, precision: float) -> None:
         """Take one more pair, in the reverse order of the previous one. precision: as in `Conductor`."""
-        self.notify(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
+        self.notify(f"pair {len(self.pairs) + 1} of new processes against {self.worktrees.revision}")
         worktrees, number = self.worktrees, len(self.pairs)
         with self.device_held():  # for both: no other process measures between the sides of a pair
             if self.alternates:
@@ -124,7 +124,7 @@ class PairsTaken:
                     if self.pairs:
                         raise
                     # The test may assert on figures that need a probe, or more rounds than such a pair takes.
-                    self.notify("the test fails where two processes sample in turn: they follow each other")
+                    self.notify("the test fails if two processes sample alternately: they now run one after the other")
                     self.alternates = False
             sides = (worktrees.head, worktrees.base) if number % 2 == 0 else (worktrees.base, worktrees.head)
             one, other = (by_label(self._measured(side) or []) for side in sides)
@@ -137,7 +137,7 @@ class PairsTaken:
         except NothingThere as reason:
             if not self.pairs:
                 raise
-            self.notify(f"no pair, taken again: {reason}")
+            self.notify(f"pair discarded, taken again: {reason}")
             return None
 
     def of(self, label: str | None) -> list[Pair]:
@@ -219,7 +219,7 @@ class CommitPairs:
                 and taken.is_same_code(one.measurement.label)
             ):
                 known[key] = _without(
-                    one, f"{revision} already holds the current code, not the code of the baseline's runs"
+                    one, f"{revision} already has the current code, not the code of the baseline's runs"
                 )
                 continue
             if one.revision is not None:  # there is no baseline: the revision's processes replace its entry
@@ -347,7 +347,7 @@ def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Loo
 def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Paired:
     rows, revision = taken.base(subject.label), taken.worktrees.revision
     if not rows:
-        return Paired(None, why_not=f"{revision} has the test, and does not measure this in it")
+        return Paired(None, why_not=f"{revision} has the test, but does not measure this in it")
     entry = entry_of(key, rows, revision)
     if (mismatch := mismatch_of(subject.setup, entry)) is not None:
         return Paired(entry, mismatch=mismatch)

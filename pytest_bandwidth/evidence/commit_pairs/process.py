@@ -157,8 +157,8 @@ class Worktrees:
         target = revision.counterpart(self.target)
         if target is None:
             raise ForeignImport(
-                f"{self.target} lies outside the repository {revision.top}: tests are compared that git has both "
-                "revisions of"
+                f"{self.target} lies outside the repository {revision.top}: expected a test that git has at both "
+                "revisions"
             )
         if not Path(revision.tree).is_dir():  # a worker on another machine
             raise ForeignImport(
@@ -237,12 +237,12 @@ class _StartedProcess:
         if result.code is not None and self.loaded_file.exists():
             check_loaded_files(self.loaded(), self.process.plan, self.process.revision)
         elif result.rows:
-            raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
+            raise ForeignImport(f"a new process measured, but sent no list of loaded files: it {result}")
         if result.rows:
             return result.rows
         revision = self.process.revision
         if not self.process.at_base:
-            raise FreshProcessFailed(f"a fresh process {result}")
+            raise FreshProcessFailed(f"a new process {result}")
         if result.code == _NOTHING_COLLECTED:
             raise NothingThere(f"{revision} has no such test")
         if result.code == _PASSED:
@@ -252,7 +252,7 @@ class _StartedProcess:
             lines = [line for line in result.tail if line.startswith(("E ", "FAILED", "ERROR"))]
             last = (lines or list(result.tail) or ["no output"])[-1][:300]
             raise FailsThere(f"the test fails at {revision}: {last}")
-        raise FreshProcessFailed(f"a fresh process at {revision} {result}")
+        raise FreshProcessFailed(f"a new process at {revision} {result}")
 
     def loaded(self) -> dict[str, Any]:
         """Return the record that an ended process wrote about its modules and files."""
@@ -273,8 +273,8 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
         strays = sorted(file for file in used if belongs(file, other, plan["environment"]))
         if strays:
             raise ForeignImport(
-                f"a process for {plan['tree']} ran code of {other}: {listed(strays, _FILES_SHOWN)}; nothing it "
-                "measured counts. Reach code by relative paths or by an editable install, so that it can be had at "
+                f"a process for {plan['tree']} ran code of {other}: {listed(strays, _FILES_SHOWN)}; its figures do not "
+                "count. Import code by relative paths or by an editable install, so that the process finds it at "
                 f"{revision}"
             )
     tree = plan["tree"]
@@ -438,7 +438,7 @@ class RevisionCode:
         """Return the list of files of that hash. Raises BandwidthError if the revision's rows did not contain it."""
         found = self._lists.get(name)
         if found is None:
-            raise BandwidthError(f"found no list {name} in what the revision told, expected one of its files")
+            raise BandwidthError(f"found no list {name} in the answer from the revision, expected one of its files")
         return found
 
     def ptx(self, name: str) -> str:
@@ -446,8 +446,8 @@ class RevisionCode:
         found = self._ptx.get(name)
         if found is None:
             raise BandwidthError(
-                f"found no PTX {name} in what the revision told, expected it whole, of at most "
-                f"{LARGEST_BYTES // 2**20} MiB: a pytest-bandwidth of before hands none over"
+                f"found no PTX {name} in the answer from the revision, expected at most {LARGEST_BYTES // 2**20} MiB: "
+                "an older pytest-bandwidth sends none"
             )
         return found
 

@@ -225,7 +225,7 @@ def top_of(root: Path, asked_by: str) -> Path:
     try:
         return tree_of(root)
     except UsageError as error:
-        raise UsageError(f"{asked_by} needs a git repository, and {root} is in none that git reads: {error}") from None
+        raise UsageError(f"{asked_by} needs a git repository, and git finds none at {root}: {error}") from None
 
 
 def commit_of(top: Path, name: str, asked_by: str) -> str:
@@ -236,6 +236,6 @@ def commit_of(top: Path, name: str, asked_by: str) -> str:
         return commit_named(top, name)
     except UsageError:
         raise UsageError(
-            f"{asked_by}: {name[:80]!r} is no commit of {top}: check the name, or fetch it (shallow clones "
+            f"{asked_by}: {name[:80]!r} is not a commit of {top}: check the name, or fetch it (shallow clones "
             f"of CI hold only the newest commit){_HOW_TO_NAME_A_BRANCH if is_hash(name) else ''}"
         ) from None

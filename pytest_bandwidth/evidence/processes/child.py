@@ -184,7 +184,7 @@ class Child:
         """Let the child measure and return its rows. Raises FreshProcessFailed where it gives none."""
         result = self.finish(timeout_seconds)
         if not result.rows:
-            raise FreshProcessFailed(f"a fresh process {result}")
+            raise FreshProcessFailed(f"a new process {result}")
         return result.rows
 
 

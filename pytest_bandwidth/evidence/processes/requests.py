@@ -186,7 +186,7 @@ class ParentLine:
                 self._text.flush()
                 answer = self._text.readline()
         if not answer:
-            raise SystemExit("the process that started this one needs it no more")
+            raise SystemExit("the process that started this one no longer needs it")
         return answer
 
     def close(self) -> None:

@@ -36,10 +36,10 @@ from pytest_bandwidth.storage.own_folders import temporary_folder
 MOST_FAILURES_IN_A_ROW = 2
 # So many characters of the last reason are shown after the last try.
 SHORT_REASON = 80
-UNFINISHED = "the workload did not come to its end under {}"
+UNFINISHED = "the workload did not end under {}"
 UNREACHED = (
-    "the test did not come to this workload under {}: it skipped there, failed before, or gave it another label; "
-    "nothing is timed there, so let what it measures depend on no figures"
+    "the test did not reach this workload under {}: it skipped, failed before, or gave it another label; nothing is "
+    "timed there, so what it measures must not depend on figures"
 )
 BY_HAND = "run its test by hand, in a process of its own"
 # Steps that the child notes: the workload begins; the workload has ended.
@@ -137,7 +137,7 @@ class Counters:
             result = _ended(profiler.name, profiler.command(folder, test.invocation.command()), test, request)
             if result.code is None:
                 raise CountersFailed(_too_long(profiler.name, test))
-            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_line(result.tail)})"
+            ended = "" if result.code == 0 else f" (exit status {result.code}, last line: {_last_line(result.tail)})"
             lacks = _lacks(profiler.name, result, ", so that kernels may be missing")
             try:
                 found = profiler.traffic(folder)
@@ -176,7 +176,7 @@ class Counters:
             except NoKernelCounted as error:
                 raise error if lacks is None else CountUnfinished(lacks) from None
             last = _last_line(result.tail)
-            raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
+            raise CountersFailed(f"ncu wrote no report (exit status {result.code}, last line: {last})")
 
 
 def _or_why_not(find: Callable[[], Found]) -> Found | CountersFailed:

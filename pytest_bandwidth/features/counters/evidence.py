@@ -74,7 +74,7 @@ def count_and_profile(config: pytest.Config, test: JudgedTest, judged: dict[str,
         if is_counted:
             judged[key] = _counted(one, test, _counters(config, test.identity))
         elif test.is_judged and most is not None and one.measurement.device.on_gpu:
-            text = f"max_dram_ratio={most:g} is not held without counters: run with --bandwidth-counters=auto"
+            text = f"max_dram_ratio={most:g} is not checked without counters: run with --bandwidth-counters=auto"
             judged[key] = noted(one, UNCOUNTED, text)
     if reports is None or not test.is_judged:
         return
@@ -149,9 +149,9 @@ def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) 
     differences = []
     if abs(read) > TOLERANCE * (declared.bytes_read or declared.bytes_moved):
         allocated = declared.bytes_written
-        why = "; reuse that the cache does not hold, or undeclared reads"
+        why = "; data that is read again after it left the cache, or undeclared reads"
         if allocated and abs(read - allocated) <= ALLOCATES_WITHIN * allocated:
-            why = "; stores that read their lines first would read as much"
+            why = "; stores that first read their cache lines may be the cause"
         differences.append(_difference(read, "read", why))
     if abs(written) > TOLERANCE * (declared.bytes_written or declared.bytes_moved) + cache_bytes:
         differences.append(_difference(written, "written", "; partial lines, or undeclared writes"))
@@ -186,7 +186,7 @@ def judged_by_counts(
         try:
             counts = sorted((first, count_again()), key=lambda counted: counted.bytes_moved)
         except CountersFailed as error:
-            finding = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})", NOTE)
+            finding = Finding(UNCOUNTED, f"{why[1]}, in one count: the second failed ({error})", NOTE)
             measurement, why = measurement.with_finding(finding), None
         else:
             why = _too_much(counts, judged, max_ratio, old)

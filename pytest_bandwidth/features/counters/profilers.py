@@ -82,7 +82,7 @@ class Rocprofv3:
         files = sorted(folder.rglob("*counter_collection.csv"))
         if len(files) != 1:
             why = (
-                "the workload's process starts others that use the GPU, and it cannot be told whose kernels count"
+                "the workload's process starts others that use the GPU, so its own kernels cannot be identified"
                 if files
                 else "it writes none for a counter that this GPU lacks (rocprofv3 --list-avail names those that it has)"
             )
@@ -127,7 +127,7 @@ def report_command(ncu: str, report: Path, log: Path, program: Sequence[str]) ->
 
 def check_report_log(log: Path) -> None:
     """Raise CountersFailed, one line with the remedy, for an error of ncu in its log or for no kernel."""
-    lines = _text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)").splitlines()
+    lines = _text(log, "ncu wrote no report, and printed nothing: run it by hand (ncu --version)").splitlines()
     tables.refuse_errors(lines)
     tables.refuse_no_kernel(lines)
 
@@ -140,7 +140,7 @@ def reporter_of(identity: DeviceIdentity) -> str:
     if not identity.on_gpu:
         raise CountersFailed(f"ncu profiles GPUs, this run measures on {identity.name}")
     if identity.facts.get("gfx"):
-        raise CountersFailed("reports are ncu's: profile this GPU by rocprof-compute, by hand")
+        raise CountersFailed("only ncu writes reports: profile this GPU with rocprof-compute, by hand")
     return _permitted_ncu()
 
 

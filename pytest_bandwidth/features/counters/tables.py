@@ -59,7 +59,7 @@ def table_of(program: str, text: str, product: str) -> Iterator[None]:
 
 
 def rows_of(lines: Iterable[str]) -> list[list[str]]:
-    """Return the cells of every line that is not blank. Raises TableFault for text that is no CSV or too long."""
+    """Return the cells of every line that is not blank. Raises TableFault for text that is not CSV or too long."""
     rows: list[list[str]] = []
     try:
         for row in csv.reader(lines, strict=True):
@@ -68,7 +68,7 @@ def rows_of(lines: Iterable[str]) -> list[list[str]]:
             if len(rows) > MOST_ROWS or len(row) > MOST_CELLS:
                 raise TableFault(f"found more than {MOST_ROWS} rows or {MOST_CELLS} columns, expected fewer", _FEWER)
     except csv.Error as error:
-        raise TableFault(f"found a line that is no CSV ({error}), expected the profiler's table") from None
+        raise TableFault(f"found a line that is not CSV ({error}), expected the profiler's table") from None
     return rows
 
 
@@ -136,7 +136,7 @@ _REMEDIES = (
     ),
     (
         "driver resource was unavailable",
-        "another profiler holds the counters: end it, or pause DCGM (dcgmi profile --pause)",
+        "another profiler uses the counters: end it, or pause DCGM (dcgmi profile --pause)",
     ),
     ("Failed to find metric", "this ncu does not know this GPU's counters: install a newer Nsight Compute"),
     ("not supported on", "ncu cannot profile on this GPU: install a newer Nsight Compute, or --bandwidth-counters=off"),
@@ -214,7 +214,9 @@ def refuse_errors(lines: Sequence[str]) -> None:
             "the test crashed under ncu, so that kernels may be missing: run it by hand, in a process of its own"
         )
     if errors:
-        raise CountersFailed(f"ncu counted nothing, and says {shown(errors[0].removeprefix('==ERROR==').strip(), 200)}")
+        raise CountersFailed(
+            f"ncu counted nothing, and printed {shown(errors[0].removeprefix('==ERROR==').strip(), 200)}"
+        )
 
 
 def refuse_no_kernel(lines: Sequence[str]) -> None:
@@ -229,7 +231,7 @@ def _kernels(lines: Sequence[str], metrics: Metrics) -> list[_Kernel]:
     start = next((at for at, line in enumerate(kept) if line.lstrip().startswith('"ID"')), None)
     if start is None:
         refuse_no_kernel(lines)
-        raise CountersFailed("ncu wrote no table: run the test under ncu by hand, and see what it says")
+        raise CountersFailed("ncu wrote no table: run the test under ncu by hand, and read its output")
     header, *rows = rows_of(kept[start:])
     for row in rows:
         checked_width(row, header)
@@ -256,7 +258,7 @@ def _value(kernel: _Kernel, name: str, units: Mapping[str, float]) -> float:
     if text.strip().lower() in NOT_AVAILABLE:
         raise CountersFailed(
             f"{name} is n/a for kernel {shown(who)}: the counter cannot be read here (a MIG slice, a virtual "
-            "GPU, or another profiler that holds it)"
+            "GPU, or another profiler that uses it)"
         )
     if unit.strip() not in units:
         raise TableFault(f"found {name} in {shown(unit)}, expected one of {', '.join(units)}")

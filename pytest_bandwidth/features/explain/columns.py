@@ -22,7 +22,7 @@ def _operators(outcome: Outcome) -> SmallTable | None:
     sums = [
         f"in all {_written(explained, 'bytes_moved', format_bytes, '0 B')}",
         *([f"compiled, {compiled}"] if compiled else []),
-        f"fused, {_written(explained, 'least_bytes', format_bytes, '0 B')} would do",
+        f"{_written(explained, 'least_bytes', format_bytes, '0 B')} if fused",
     ]
     rows = []
     for operator in found[:OPERATORS_AT_MOST]:

@@ -121,7 +121,7 @@ def refuse_unlike(runs: Sequence[TimedRun], form: str) -> None:
     seen: dict[str, str] = {}
     for run in runs:
         if run.run_id in seen:
-            raise UsageError(f"{run.name} is the run of {seen[run.run_id]} once more, expected each run once")
+            raise UsageError(f"{run.name} has the same run as {seen[run.run_id]}, expected each run once")
         seen[run.run_id] = run.name
     devices = {(run.device.name, run.device.serial): run.name for run in runs}
     if FORMS[form].of_one_device and len(devices) > 1:
@@ -244,8 +244,8 @@ def render_openmetrics(runs: Sequence[TimedRun]) -> str:
         one = (run.device.name, run.device.serial, run.host, run.started_at)
         if one in seen:
             raise UsageError(
-                f"{seen[one]} and {run.name} began in the same second on {run.device.name}: OpenMetrics tells samples "
-                "apart by device and time; export one of them"
+                f"{seen[one]} and {run.name} began in the same second on {run.device.name}: OpenMetrics identifies "
+                "samples by device and time; export one of them"
             )
         seen[one] = run.name
     lines: list[str] = []
@@ -324,7 +324,7 @@ STANDARD_OUTPUT = Path("-")
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.json", help="documents that --bandwidth-json wrote")
-    parser.add_argument("--format", required=True, choices=tuple(FORMS), help="whose form to write")
+    parser.add_argument("--format", required=True, choices=tuple(FORMS), help="the format to write")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to (default, and for -: printed)")
 
 

@@ -88,7 +88,7 @@ class FleetCaller:
             raise usage_error("found --bandwidth-against, expected a baseline: cards have no git history")
         asked = [name for name in RUNS_NOTHING if config.getoption(name, False)]
         if asked or settings.disable or settings.skip:
-            raise usage_error("found options with which nothing is measured, expected a run: use pytest itself")
+            raise usage_error("found options that measure nothing, expected a run: use pytest itself")
         check_before_workers(config)
         return True
 
@@ -197,7 +197,7 @@ class FleetCaller:
                 other = self._rows[twin].card
                 own_node = other.node_id == row.card.node_id
                 hint = "measure hosts with --per node" if own_node else "are several Ray nodes on one machine?"
-                row = refused(row, f"its device is the one of {other.name}: {hint}")
+                row = refused(row, f"it measured the same device as {other.name}: {hint}")
         self._rows[row.card.number] = row
         say(progress(row))
         longrepr = None if row.state == "measured" else "\n".join((f"{row.state}: {row.reason}", *row.tail))

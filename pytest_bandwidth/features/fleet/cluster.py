@@ -133,8 +133,8 @@ class Cluster:
                 found += [Card(first + i, f"{name} card {i + 1} of {gpus}", *about, 1) for i in range(gpus)]
         if not found:
             raise UsageError(
-                f"found {counted(len(nodes), 'node')} without a GPU that Ray knows of, expected some: "
-                "start Ray with --num-gpus, or measure the hosts with --per node"
+                f"found {counted(len(nodes), 'node')} without a GPU in Ray's resources, expected some: start Ray with "
+                "--num-gpus, or measure the hosts with --per node"
             )
         chosen = [card for card in found if not only or any(_is(card, wanted) for wanted in only)]
         if not chosen:

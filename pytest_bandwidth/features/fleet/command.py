@@ -123,7 +123,7 @@ def _faults(content: Any, *, ships_folder: bool) -> Iterator[str]:
         yield 'found no object, expected one like {"pip": ["numpy"]}'
     for name in content:
         if name not in (*ENVIRONMENTS, *FURTHER_KEYS):
-            yield f"found {shown(name)}, expected some of {', '.join((*ENVIRONMENTS, *FURTHER_KEYS))}"
+            yield f"found {shown(name)}, expected one of {', '.join((*ENVIRONMENTS, *FURTHER_KEYS))}"
     for name in TEXTS:
         if name in content and not (isinstance(content[name], str) and content[name]):
             yield f"found {name} {shown(content[name])}, expected a text"

@@ -51,7 +51,7 @@ def table(rows: Sequence[CardRow]) -> list[str]:
         usage = f"were idle on every node at the start: {most:.2f} processors at most"
     else:
         usage = f"used up to {most:.2f} processors at the start ({node}): "
-        usage += "what they use while a test measures counts as others' work"
+        usage += "while a test measures, this counts as other processes' work"
     return [*lines, f"Ray's own processes {usage}"]
 
 

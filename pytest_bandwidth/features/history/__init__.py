@@ -27,7 +27,7 @@ MISSING = "the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[
 def pytest_bandwidth_commands() -> list[Command]:
     """Add `pytest-bandwidth history`."""
     module = "pytest_bandwidth.features.history.command"
-    return [Command("history", "show how tests fared over many runs, and where their level changed", module)]
+    return [Command("history", "show tests' figures over many runs, and where their level changed", module)]
 
 
 @hookimpl

@@ -24,7 +24,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tests", nargs="*", metavar="KEY", help="tests to show: a key, or a pattern with * and ?")
     parser.add_argument("--device", metavar="NAME", help="only runs of this model or serial")
     parser.add_argument("--figure", choices=METRICS, help="which figure (default: the one that was judged)")
-    parser.add_argument("--by", choices=("gpu",), help="each card beside its model's median, and those that drift away")
+    parser.add_argument("--by", choices=("gpu",), help="each card ÷ its model's median, and those that drift away")
     parser.add_argument(
         "--newest",
         type=_runs,

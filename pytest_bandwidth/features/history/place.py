@@ -75,7 +75,7 @@ def listing(folder: Path) -> Listing:
             break
         before = names
     else:
-        raise UsageError(f"{folder}: changes faster than it can be read, expected a history at rest: try again")
+        raise UsageError(f"{folder}: changes faster than it can be read, expected no run to write meanwhile: try again")
     merged = [name for name in names if is_merged(name)]
     runs = [name for name in names if not is_merged(name)]
     return Listing(tuple(folder / name for name in runs), tuple(folder / name for name in merged))
@@ -202,7 +202,7 @@ class Bucket:
         for name, entry in entries.items():
             size, plain = entry.get("size"), entry.get("type") == "file"
             if plain and not isinstance(size, int):
-                raise UsageError(f"{self}/{name}: found no size, expected a store that tells how large its files are")
+                raise UsageError(f"{self}/{name}: found no size, expected a store that gives the size of each file")
             sizes[name] = int(size or 0)
             check_file(f"{self}/{name}", plain=plain, size=sizes[name])
         return sizes
@@ -361,7 +361,7 @@ def fetch_all(bucket: Bucket, folder: Path) -> None:
             sweep(folder)
             return
         seen = set(sizes)
-    raise UsageError(f"{bucket}: changes faster than it can be read, expected a history at rest: try again")
+    raise UsageError(f"{bucket}: changes faster than it can be read, expected no run to write meanwhile: try again")
 
 
 def _folder_for(address: Address) -> Path:
@@ -373,8 +373,8 @@ def _folder_for(address: Address) -> Path:
         for one in (top, folder.parent, folder):
             if (wrong := what_is_wrong(one)) is not None:
                 raise UsageError(
-                    f"{address}: {one} is not a folder of this user's, for copies that nobody else writes to "
-                    f"({wrong}): remove it, or set XDG_CACHE_HOME"
+                    f"{address}: {one}, the folder of copies, is not this user's alone ({wrong}): remove it, or set "
+                    "XDG_CACHE_HOME"
                 )
         if not (folder / ADDRESS_NAME).exists():
             write_whole(folder / ADDRESS_NAME, f"{address}\n".encode(), mode=0o600)

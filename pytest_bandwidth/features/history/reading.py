@@ -115,7 +115,9 @@ def ask(place: Place, question: Callable[[History], Answer]) -> Answer:
         with suppress(Moved), _opened(place) as history:
             return question(history)
         if time.monotonic() >= until:
-            raise UsageError(f"{place}: changes faster than it can be read, expected a history at rest: try again")
+            raise UsageError(
+                f"{place}: changes faster than it can be read, expected no run to write meanwhile: try again"
+            )
         time.sleep(PAUSE_SECONDS)  # another process merges these files, and sends no signal at its end
 
 

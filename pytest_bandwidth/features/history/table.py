@@ -87,9 +87,9 @@ COLUMNS = (
         lambda run, _: began(run["environment"]).strftime("%Y-%m-%d %H:%M:%S"),
     ),
     Column("commit", "VARCHAR", "the tests' commit, its full hash", _of_run("commit")),
-    Column("uncommitted", "BOOLEAN", "whether what ran may be other than it holds", _of_run("uncommitted_changes")),
+    Column("uncommitted", "BOOLEAN", "whether what ran may differ from that commit", _of_run("uncommitted_changes")),
     Column("host", "VARCHAR", "the machine's name", _of_run("host")),
-    Column("ci", "BOOLEAN", "whether CI said that it ran", _of_run("ci")),
+    Column("ci", "BOOLEAN", "whether the run was in CI", _of_run("ci")),
     Column("plugin", "VARCHAR", "version of pytest-bandwidth", _of_run("plugin")),
     Column("device_kind", "VARCHAR", "cuda, cpu or traffic", _device("kind")),
     Column("device", "VARCHAR", "the device's model", _device("name")),
@@ -113,7 +113,7 @@ COLUMNS = (
     Column("sectors", "BIGINT", "32-byte sectors moved (traffic device)", _sectors),
     Column("method", "VARCHAR", "how time was taken"),
     Column("drop", "DOUBLE", "against the baseline; negative for a gain", _verdict("drop")),
-    Column("allowed_drop", "DOUBLE", "the drop that is let pass", _verdict("allowed_drop")),
+    Column("allowed_drop", "DOUBLE", "the allowed drop", _verdict("allowed_drop")),
     Column("sm_clock_mhz", "DOUBLE", "after the samples", _after("sm_clock_mhz")),
     Column("temperature_c", "DOUBLE", "after the samples", _after("temperature_c")),
     Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", _dram("bytes_read")),
@@ -125,7 +125,7 @@ COLUMNS = (
         "32-byte sectors written to L2, by hardware counters",
         _dram("l2_sectors_written"),
     ),
-    Column("code", "VARCHAR", "hash of what ran and how it was launched, null where unknown", _code),
+    Column("code", "VARCHAR", "hash of the code and its launch, null where unknown", _code),
 )
 FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column in COLUMNS)
 

@@ -150,8 +150,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory",
         metavar="SIZE",
-        help="memory that a process may take, such as 8GiB; no limit on a GPU, whose driver reserves more "
-        "(default: what is free)",
+        help="memory that a process may take, such as 8GiB; without effect on a GPU (default: what is free)",
     )
     parser.add_argument("--json", metavar="FILE", help="write JSON; - prints it alone")
 

@@ -288,7 +288,7 @@ def _module(file: Path) -> ModuleType:
 def _given(bandwidth: Bandwidth, child: Child, side: _Side) -> Iterator[tuple[Case, Sequence[Any]]]:
     """Yield the cases of `--inputs`, else those that the reference's file yields, each with its inputs on the host.
 
-    An input is None for an argument that is no array, or is only written.
+    An input is None for an argument that is not an array, or is only written.
     """
     if child.asked["cases"] is not None:
         for case in child.cases:

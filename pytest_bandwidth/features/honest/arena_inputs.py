@@ -150,7 +150,7 @@ class _Reader:
         fields = {key.text: value for key, value in node.items}
         known = (*needed, *others)
         for name in (name for name in fields if name not in known):
-            raise self._wrong(node.lines[name], f"{where}: found {shown(name)}, expected some of {', '.join(known)}")
+            raise self._wrong(node.lines[name], f"{where}: found {shown(name)}, expected one of {', '.join(known)}")
         for name in needed:
             if name not in fields:
                 raise self._wrong(node.line, f"{where}: found no {name}, expected one")

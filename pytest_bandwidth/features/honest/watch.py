@@ -122,7 +122,7 @@ class WorkWatch(Watch):
         in_part = work.blocks is not None and self._device.identity.counts_only
         self._honest, self._sees_samples = honest and not in_part, not in_graph
         # The reason if the work cannot be checked, else None.
-        self._why_not = "a sample of blocks leaves no whole result" if in_part else None
+        self._why_not = "a sample of blocks computes only a part of the result" if in_part else None
         self._written = [one for one in work.writes if not any(overlap(one, other) for other in watched.returned)]
         reads, writes = self._views("reads", work.reads), self._views("writes", self._written)
         self._in_place = [one for one in writes if any(overlap(one.own, other.own) for other in reads)]
@@ -344,7 +344,7 @@ class WorkWatch(Watch):
 
     def _look_at_clock(self, state: _Place) -> None:
         if (name := replaced(self._device)) is not None:
-            state.refute("tampered", f"{name} was replaced while the test ran: no figure can be believed")
+            state.refute("tampered", f"{name} was replaced while the test ran: no figure is credible")
 
     def _returned(self, state: _Place, value: object) -> list[View]:
         """Return views of the arrays that the work returned, without those that it writes or got as inputs."""
@@ -355,7 +355,7 @@ class WorkWatch(Watch):
         makes = not found and hasattr(type(value), "__array__") and not isinstance(value, np.generic)
         if (lazy := value if makes else next(filter(is_foreign, found), None)) is not None:
             kind = type(lazy).__name__
-            text = f"it returns a {kind}, which may compute when it is looked at: expected an array itself"
+            text = f"it returns a {kind}, which may compute only when it is read: expected an array itself"
             state.refute("deferred-work", text)
         views = []
         for place, one in enumerate(found):
@@ -428,7 +428,7 @@ class WorkWatch(Watch):
         while time.monotonic() < until:
             time.sleep(0.01)  # an unknown thread sends no signal after it has written
             if self._digest(state.returned) != found:
-                text = "the result was not there at the end of the call, and came later: wait for threads and streams"
+                text = "the result was not complete at the end of the call, but later: wait for threads and streams"
                 state.refute("deferred-work", text)
                 return True
         return False
@@ -453,7 +453,7 @@ class WorkWatch(Watch):
         count, first = max(1, int(places.size) // each), place_in(view.array, int(places[0]) // each)
         text = f"the same inputs gave another result in sample {state.samples}: {count:,} of {view.array.size:,} "
         text += f"elements of {view.name} differ, first {first}"
-        meant = "where that is meant, give check= a Reference with rtol= or atol="
+        meant = "if that is right, give check= a Reference with rtol= or atol="
         return state.refute("nondeterministic", f"{text}; {meant}")
 
     def _refute_unwritten(self, state: _Place, view: View, left: Any, each: int) -> None:
@@ -487,7 +487,7 @@ class WorkWatch(Watch):
         if self._honest and self._comes_later(state, LATER_SECONDS):
             return
         if self._changed is not None:
-            wrong += f", where {self._changed.view.name} held others of its own values"
+            wrong += f", where some values of {self._changed.view.name} were exchanged"
         for view in self._outputs if state.samples == 1 and self._honest else ():
             if (left := view.filled()).size:
                 self._refute_unwritten(state, view, left, 1)
@@ -531,7 +531,7 @@ class WorkWatch(Watch):
             if not self._honest:
                 self._compare(state)
             if called and state.finding is None:
-                state.refute("reference-called", "the work calls the reference that it is checked by")
+                state.refute("reference-called", "the work calls its own reference")
             measurement = replace(measurement, value=state.value)
         return measurement if state.finding is None else measurement.refuted(state.finding)
 
@@ -557,9 +557,12 @@ class WorkWatch(Watch):
         for one in () if self._has_function else among:  # a reference shows more exactly what is wrong
             changes, shown = state.changes[one.view.name], state.shown[one.view.name]
             if one.is_declared and changes >= len(KINDS) and shown < LEAST_SHOWN * changes:
-                text = f"{one.view.name} changed before {counted(changes, 'run')}, and the result in {shown} of them"
+                text = (
+                    f"{one.view.name} changed before {counted(changes, 'run')}, and the result changed in {shown} "
+                    f"of them"
+                )
                 text += ": it is kept from an earlier call, or does not depend on it"
-                state.refute("stale-result", f"{text}; where that is right, give check= a reference")
+                state.refute("stale-result", f"{text}; if that is right, give check= a reference")
         if not counts_only:
             plain = True
             for turn in range(MIXED_TRIALS):
@@ -657,7 +660,7 @@ class WorkWatch(Watch):
                 )
                 if len(results) != len(expected) or compared(close, results, expected, self._device) is None:
                     return
-            text = "on arrays at other addresses it gives another result: it works on those of an earlier call"
+            text = "with arrays at other addresses the result differs: the work uses those of an earlier call"
             state.refute("moved-inputs", text)
         except (WorkloadFailed, MemoryError, OutOfMemory):
             return  # the work does not accept these values, or a copy does not fit

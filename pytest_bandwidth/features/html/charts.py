@@ -366,10 +366,10 @@ def detail_specs() -> dict[str, Spec]:
 
 def _runs() -> Spec:
     """Draw the runs chart of datasets runs = {position, value, kind, label}, limits = {value, text}."""
-    spec = base("", "", "The baseline's runs, the oldest first, then this run and its fresh processes", 130)
+    spec = base("", "", "The baseline's runs, the oldest first, then this run and its new processes", 130)
     y = quantitative("value", {"zero": False, "nice": True, "padding": 8}, {"title": None, "tickCount": 4})
     x = quantitative("position", {"zero": False, "nice": False, "padding": 12}, None)
-    kinds, legend = ["baseline run", "this run", "fresh process"], {"orient": "top", "title": None}
+    kinds, legend = ["baseline run", "this run", "new process"], {"orient": "top", "title": None}
     dashed = {"condition": {"test": "datum.text === 'limit'", "value": [3, 3]}, "value": [1, 0]}
     label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -2}
     at_the_right = {"y": y, "x": {"value": {"expr": "width"}}, "text": {"field": "text"}}

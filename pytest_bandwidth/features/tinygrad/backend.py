@@ -94,11 +94,11 @@ def open_backend(name: str | None) -> Backend:
         # Any exception of a driver or a compiler, or of their absence.
         asked = "tinygrad" if name is None else f"tinygrad:{name}"
         if isinstance(error, ModuleNotFoundError) and ".ops_" in str(error.name):
-            raise DeviceUnavailable(f"found {asked}, which is no backend of tinygrad's; {EXPECTED}") from None
+            raise DeviceUnavailable(f"found {asked}, which is not a backend of tinygrad's; {EXPECTED}") from None
         message = (str(error).splitlines() or [""])[0][:LONGEST_REASON]
         reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
         raise DeviceUnavailable(
-            f"{asked} does not compute here ({reason}): python -m tinygrad.device tells which backends do"
+            f"{asked} does not compute here ({reason}): python -m tinygrad.device lists the backends that do"
         ) from None
     if computed != [2, 3, 4]:
         raise DeviceUnavailable(f"tinygrad:{named} computed {computed}, expected [2, 3, 4]: check its driver")
@@ -188,13 +188,15 @@ class Tinygrad(Framework):
 
     def extent(self, array: Any, path: str) -> Extent:
         if not self.is_made(array):
-            raise UsageError(f"{path} is not realized: each run would make it anew; call {path}.realize() before")
+            raise UsageError(f"{path} is not realized: each run would compute it again; call {path}.realize() before")
         if isinstance(array.device, tuple):
-            raise UsageError(f"{path} lies on {len(array.device)} devices, expected a tensor on one, or the bytes")
+            raise UsageError(
+                f"{path} lies on {len(array.device)} devices, expected a tensor on one, or its bytes as an int"
+            )
         if not array.uop.has_buffer_identity():
             raise UsageError(
-                f"{path} is a view, of which tinygrad does not tell where it lies: expected contiguous().realize() of "
-                "it, or the bytes"
+                f"{path} is a view, and tinygrad does not give its address: expected contiguous().realize() of it, or "
+                "its bytes as an int"
             )
         return Extent(("tinygrad", id(array.uop.base)), 0, (int(array.nbytes()),), (1,), 1)
 
@@ -258,7 +260,7 @@ class Counts:
         return Finding(
             KERNELS_MOVE,
             f"declared {format_bytes(declared_bytes)}; tinygrad's {counted(self.kernels, 'kernel')} {verb} "
-            f"{format_bytes(total)} by its own count (a graph is one kernel; of a buffer at most all of it)",
+            f"{format_bytes(total)} by its own count (a graph is one kernel; each buffer counts at most once)",
         )
 
 
@@ -282,9 +284,11 @@ def explained_tinygrad(call: Callable[[], Any], given: object) -> Explanation:
             known.wait([tensor])
     operators = watch.kernels()
     if not operators:
-        raise UsageError("explain: no kernel of tinygrad ran in the call: its result was there before, or is no tensor")
+        raise UsageError(
+            "explain: no kernel of tinygrad ran in the call: its result was computed before, or is not a tensor"
+        )
     places = [located("an array of the call", one).extent for one in (*_tensors(known, given), *returned)]
-    wording = Wording("tinygrad", "kernel", " by its own count (of a buffer at most all of it)")
+    wording = Wording("tinygrad", "kernel", " by its own count (each buffer at most once)")
     return Explanation(wording, operators, distinct_bytes(places), None)
 
 

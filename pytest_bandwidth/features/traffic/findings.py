@@ -107,7 +107,7 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
             touched = [f"{format_bytes(nbytes)} of `{name}`" for name, nbytes in of_arrays if nbytes]
             outside = seen - sum(nbytes for _, nbytes in of_arrays)
             if outside > 0:  # bytes of an allocation outside the view that was passed
-                touched.append(f"{format_bytes(outside)} beside the views that it was given")
+                touched.append(f"{format_bytes(outside)} outside the views that it was given")
             text = f"declared {format_bytes(stated)} {verb}, the kernel touches {format_bytes(seen)}"
             level = NOTE if differ(stated, seen) else DETAIL
             findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {', '.join(touched) or 'nothing'}", level))

@@ -166,11 +166,11 @@ def _unmeasurable(entries: Unmeasurable, baseline: str | None, settings: Setting
     if elsewhere := entries.elsewhere:
         folders = listed(list(dict.fromkeys(elsewhere.values())), MOST_NAMED)
         what = "1 entry is" if len(elsewhere) == 1 else f"{len(elsewhere)} entries are"
-        yield Remark("note", f"{what} of tests of another rootdir, for its runs to measure: {folders}")
+        yield Remark("note", f"{what} of tests of another rootdir; only runs from there measure them: {folders}")
     if entries.moved is not None:
         test, key = entries.moved
         text = (
-            f"the baseline has no entry of these tests, and {key} for {test}: node ids begin at the rootdir, which is "
+            f"the baseline has no entry of these tests, but {key} for {test}: node ids begin at the rootdir, which is "
             f"{root}; start pytest in the folder where the baseline was written, or put a pytest.ini there"
         )
         yield Remark(kind, text, MOVED)

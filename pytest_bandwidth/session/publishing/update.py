@@ -71,7 +71,7 @@ def _as_written(report: DeviceReport, outcome: Outcome) -> Outcome:
     elif report.left_out:  # others of its model wrote the entry
         status, rule, reason = Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {report.left_out}"
     elif (part := changing_part(outcome.key)) is not None:
-        reason = f"not saved: its id holds {part}"
+        reason = f"not saved: its id contains {part}"
     elif report.why_not:
         reason = f"not saved: {report.why_not}"
     else:
@@ -101,8 +101,7 @@ def update_baselines(
         names = ", ".join(name for _, name, _ in models)
         _not_updated(
             reports,
-            f"found {settings.baseline}, one file, and the devices {names}, "
-            "expected a folder, which holds a file for each",
+            f"found {settings.baseline}, one file, and the devices {names}, expected a folder with a file for each",
         )
     else:
         for of_model in models.values():
@@ -123,7 +122,7 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
         # Tests whose ids are different in each run.
         if changing := [o.key for o in saved if changing_part(o.key) is not None]:
             text = (
-                f"not saved, since the id holds {changing_part(changing[0])}, which the next run does not meet again: "
+                f"not saved, because the id contains {changing_part(changing[0])}, which changes in every run: "
                 f"{listed([*map(printable, changing)], MOST_NAMED)}; give the parameters ids (ids=…)"
             )
             one.remarks.append(Remark("problem", text, "not-updated"))

@@ -122,7 +122,9 @@ def test_a_kernel_that_is_not_for_this_device_is_refused(device):
     for own in (None, shipped.file.with_name("own.cu")):
         with pytest.raises(NotOnThisDevice, match="CUDA kernels need a CUDA or traffic device"):
             device.kernel(replace(shipped, shipped=False, file=own))
-    with pytest.raises(KernelError, match=r"'probe_read' has no twin.*of its file these have: read_f32.*triad_f16x8"):
+    with pytest.raises(
+        KernelError, match=r"'probe_read' has no Numba twin.*of its file with one: read_f32.*triad_f16x8"
+    ):
         device.kernel(replace(shipped, name="probe_read"))
 
 

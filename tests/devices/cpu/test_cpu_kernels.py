@@ -134,4 +134,4 @@ def test_a_conftest_adds_a_twin_of_its_own_kernel(pytester):
         (pytester.path / name).write_text(CUDA)
     result = pytester.runpytest_subprocess("--bandwidth-device=cpu", "--bandwidth-max-time=0.1", "-rs")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["*on the host only those with a twin run*"])
+    result.stdout.fnmatch_lines(["*on the host only those with a Numba twin run*"])

@@ -93,8 +93,8 @@ def test_machine_code_that_the_driver_makes_is_known_by_ptx_and_driver(
         ({"backend": "nvcc"}, "nvcc compiled it"),
         ({"translate_cucomplex": True}, "CuPy translates its cuComplex.h"),
         ({"options": ("-dc",)}, "it is linked with the device runtime"),
-        ({"options": ("-I/somewhere",)}, "of files that it includes CuPy's cache may hold an older state"),
-        ({"options": ("--no-such-option",)}, "compiling it once more, to see its code, failed"),
+        ({"options": ("-I/somewhere",)}, "CuPy's cache ignores changes of files that it includes"),
+        ({"options": ("--no-such-option",)}, "compiling it again to identify its code failed"),
     ],
 )
 def test_what_cannot_be_told_is_unknown_and_says_why(codes: RawKernelCodes, more: Any, why: str) -> None:
@@ -131,11 +131,11 @@ def test_a_kernel_of_a_compiled_file_is_known_by_it(codes: RawKernelCodes, tmp_p
 
 def test_text_that_does_not_compile_and_names_that_are_not_there_are_unknown(codes: RawKernelCodes) -> None:
     assert "failed" in (code(codes, "no CUDA").unknown or "")
-    assert codes.code(cupy.RawKernel(SOURCE, "other")).unknown == "compiled once more, its source has no kernel other"
+    assert codes.code(cupy.RawKernel(SOURCE, "other")).unknown == "compiled again, its source has no kernel other"
 
 
 def test_what_is_no_raw_kernel_is_unknown(codes: RawKernelCodes) -> None:
-    assert codes.code(len).unknown == "a builtin_function_or_method does not tell its source"
+    assert codes.code(len).unknown == "the source of a builtin_function_or_method is not available"
 
 
 def test_a_cupy_that_no_longer_tells_its_options_leaves_code_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,7 @@ def test_resources_and_flops(gpu: Gpu) -> None:
     assert device.peak_flops("fp32") == 67e12
     assert device.nbytes(device.empty((2, 3), "float16")) == 12
     assert device.xp.ndarray is Array
-    assert device.identity.facts["index"] == 0  # by which a fresh process opens the same GPU
+    assert device.identity.facts["index"] == 0  # by which a new process opens the same GPU
 
 
 @pytest.mark.parametrize(
@@ -212,5 +212,5 @@ def test_where_the_kernel_cannot_be_identified_its_launch_is(gpu: Gpu) -> None:
     device = made(gpu)
     kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
     found = device.code(Launch(kernel, (1, 1, 1), (256, 1, 1), ()))
-    assert "compiling it once more, to see its code, failed" in (found.unknown or "")
+    assert "compiling it again to identify its code failed" in (found.unknown or "")
     assert list(found.identity.known()) == ["launch", "arguments"]

@@ -48,7 +48,7 @@ def test_only_the_time_since_the_last_look_or_a_measurements_begin_counts_and_no
     for later in (0.5, 0.25, 60.0):
         now[0] += later
         watched.conditions()
-    now[0] += 0.5  # a fresh process of ours measured, say
+    now[0] += 0.5  # a new process of ours measured, say
     assert watched.begin() is BUSY
     now[0] += 0.25
     watched.conditions()
@@ -68,7 +68,7 @@ def test_only_the_time_since_the_last_look_or_a_measurements_begin_counts_and_no
 def test_clocks_held_down_by_heat_or_power_supply_are_told_once(bits: int, told: str | None) -> None:
     found = list(health(None).findings(GpuReading(), decode_event_reasons(bits) * 2, None, None))
     assert len(found) == (told is not None)
-    assert told is None or f"reports {told} around the samples, expected none" in found[0].text
+    assert told is None or f"reports {told} around the samples, expected no throttling" in found[0].text
 
 
 @pytest.mark.parametrize(

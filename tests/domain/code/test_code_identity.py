@@ -47,7 +47,7 @@ def test_both_decide_for_what_is_timed_and_ptx_alone_for_what_is_counted():
     ("now", "said"),
     [
         (replace(KERNEL, ptx="q", sass="t"), ["the kernel's code changed"]),
-        (replace(KERNEL, sass="t"), ["the same PTX became other machine code: the compiler, its options,"]),
+        (replace(KERNEL, sass="t"), ["the same PTX's machine code changed: the compiler, its options,"]),
         (replace(KERNEL, launch="m"), ["the launch changed"]),
         (replace(KERNEL, ptx="q", launch="m"), ["the kernel's code changed", "the launch changed"]),
         (UNKNOWN_CODE, []),

@@ -74,7 +74,7 @@ BOOST = 1e-5 / LARGEST_FLOP_SHARE
     ("measurement", "limit", "said"),
     [
         (TIMED, 3e-6, "1000 GB/s is more than the peak of 1000 GB/s (its datasheet): the work was served from a cache"),
-        (COUNTED, 3.6e-6, "its median is 3.6 µs, and the 3.6 MB that its kernel touches take 3.6 µs at the peak of"),
+        (COUNTED, 3.6e-6, "its median is 3.6 µs, and the 3.6 MB that its kernel touches need 3.6 µs at the peak of"),
         (
             computing(100_000_000),
             BOOST,

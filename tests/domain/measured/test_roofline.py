@@ -206,7 +206,7 @@ OWN = Finding(BOTTLENECK_FOUND, "strided reads ask for 8.0× the bytes they need
         (
             traffic.gemm(256, 256, 256, "float32", tile=1),
             {},
-            "reads ask for 256× the distinct bytes: what caches do not serve comes from memory again",
+            "reads ask for 256× the distinct bytes: each miss of the caches reads memory again",
         ),
         (traffic.softmax(8, 1024, "float32", row_reads=2), {}, None),
         (Traffic(0, 8, requested_read=8), {}, None),

@@ -34,7 +34,7 @@ def test_half_a_processor_or_a_sixteenth_of_all(others, processors, busy):
     found = busy_with_others(on_host(others, processors), others)
     assert (found is not None) is busy
     if found is not None:
-        assert found.text == f"others kept {others} processors busy meanwhile (make (7): 0.90 processors)"
+        assert found.text == f"other processes kept {others} processors busy meanwhile (make (7): 0.90 processors)"
 
 
 def test_the_user_can_say_what_busy_is_unknown_is_not_busy_and_gpus_have_a_rule_of_their_own():
@@ -50,7 +50,7 @@ def test_where_waiting_threads_are_accounted_for_only_a_hypervisor_is_held_to_a_
     stolen = replace(accounted, conditions_after=replace(busy.conditions_after, stolen_processors=0.6))
     assert validated(accounted, None).invalid is None
     assert validated(accounted, None, 1.0).invalid.code == "others"
-    assert validated(stolen, None).invalid.text.startswith("others kept 0.6 processors busy")
+    assert validated(stolen, None).invalid.text.startswith("other processes kept 0.6 processors busy")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def beside_others(measurement):
         (timed(81.0, 0.5), False),
         (timed(1599.0, 100.0, threads="numpy"), True),  # a probe of one thread
         (timed(1601.0, 100.0, threads="numpy"), False),
-        (beside_others(timed(3_999.0, 100.0)), True),  # others kept the probe's threads waiting
+        (beside_others(timed(3_999.0, 100.0)), True),  # other processes kept the probe's threads waiting
         (beside_others(timed(4_001.0, 100.0)), False),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_share_of_the_probe_that_cannot_be_is_invalid(measurement, valid):
     assert (found is None) is valid
     if found is not None:
         assert found.code == "above-probe"
-        assert re.search(r"of what the probe's fastest sample reached \((100|0\.50) GB/s\)", found.text)
+        assert re.search(r"of the probe's fastest sample \((100|0\.50) GB/s\)", found.text)
 
 
 @pytest.mark.parametrize(

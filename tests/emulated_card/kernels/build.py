@@ -91,7 +91,7 @@ def build(ptx_text: str, entry_name: str, arch: str) -> Built:
 
 @cache
 def variables_of(ptx_text: str) -> tuple[Variable, ...]:
-    """List a module's variables. Raises KernelError for text that is no PTX, NotSupported."""
+    """List a module's variables. Raises KernelError for text that is not PTX, NotSupported."""
     kept = cache_folder() / f"{_key_of('variables', ptx_text)}.json"
     if not kept.exists():
         from emulated_card.kernels.module import declared  # on a miss only

@@ -47,7 +47,7 @@ _MIDDLE = 1 << 32
 
 
 def declared(ptx_text: str) -> tuple[Variable, ...]:
-    """List a module's variables. Raises KernelError for text that is no PTX, NotSupported."""
+    """List a module's variables. Raises KernelError for text that is not PTX, NotSupported."""
     syntax = parse_ptx(ptx_text)
     try:
         regions = ptx.Program(ptx.PtxModule(ptx_text, "", "")).variables.values()

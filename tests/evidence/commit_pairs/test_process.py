@@ -1,4 +1,4 @@
-"""Which code a fresh process ran: each side its own tree's, or an error. Real processes; byte counts tell which."""
+"""Which code a new process ran: each side its own tree's, or an error. Real processes; byte counts tell which."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_installed_editable_by_a_finder(repo, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", finder_of_an_environment(tmp_path, repo))
     worktrees = repo.worktrees()
     # The finder leads into the working tree all the same.
-    with pytest.raises(ForeignImport, match=r"ran code of .*src/kern/__init__.*nothing it measured counts"):
+    with pytest.raises(ForeignImport, match=r"ran code of .*src/kern/__init__.*its figures do not count"):
         worktrees.base()
     module = ModuleType("kern")
     module.__file__ = str(repo.package)  # this process has it loaded, as one that has run the test has
@@ -344,7 +344,9 @@ def test_a_process_that_proves_nothing_is_an_error(repo):
     conftest.parent.mkdir(parents=True)
     conftest.write_text("\ndef pytest_unconfigure():\n    import os; os._exit(0)\n")
     repo.write()
-    with pytest.raises(ForeignImport, match="did not say what it loaded: it ended with exit status 0; its last lines"):
+    with pytest.raises(
+        ForeignImport, match="sent no list of loaded files: it ended with exit status 0; its last lines"
+    ):
         repo.worktrees().base()
 
 
@@ -385,7 +387,7 @@ def test_what_is_loaded_comes_from_none_of_the_other_trees_but_for_their_environ
     check_loaded_files({**loaded, "modules": {"numpy": "/site/numpy.py"}}, asked, REVISION)
     asked = {**plan(), "others": ["/r", "/g"]}
     assert run_in_worktree.moved("/g/src", asked) == "/t/src"
-    with pytest.raises(ForeignImport, match=r"ran code of /g: /g/a\.py; nothing it measured counts"):
+    with pytest.raises(ForeignImport, match=r"ran code of /g: /g/a\.py; its figures do not count"):
         check_loaded_files({"modules": {"a": "/g/a.py"}, "files": [], "path": []}, asked, REVISION)
 
 

@@ -103,7 +103,7 @@ def test_ptx_that_is_handed_over_is_found_by_its_own_hash_and_machine_code_by_wh
     assert list(told.of(asked([], "t.py::t", [*rows, row(TIMED)]), ["t.py::t"], nullcontext, str)) == [None]
     assert told.ptx(ptx_digest(text)) == text
     for name in (ptx_digest(large), "0" * 32):
-        with pytest.raises(BandwidthError, match=f"found no PTX {name} in what the revision told"):
+        with pytest.raises(BandwidthError, match=f"found no PTX {name} in the answer from the revision"):
             told.ptx(name)
     told, code = RevisionCode(), {"ptx": "p" * 32, "sass": "s" * 32, "launch": "l" * 32}
     good = row(TIMED).to_plain() | {"code_identity": code, "cubin": text_of_cubin(b"machine code")}

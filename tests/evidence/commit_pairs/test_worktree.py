@@ -68,7 +68,7 @@ def test_holds_the_revision_and_leaves_the_repository_alone(repo, tmp_path, monk
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("no-such-branch", r"'no-such-branch' is no commit of .*shallow clones"),
+        ("no-such-branch", r"'no-such-branch' is not a commit of .*shallow clones"),
         ("--detach", "found '--detach', expected a git revision"),
         ("", "found '', expected a git revision"),
     ],

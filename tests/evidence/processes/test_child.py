@@ -138,7 +138,7 @@ def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
 def test_a_child_that_is_not_wanted_any_more_ends(line):
     line, descriptor = line
     line.shutdown(socket.SHUT_WR)
-    with pytest.raises(SystemExit, match="needs it no more"):
+    with pytest.raises(SystemExit, match="no longer needs it"):
         ParentLine(descriptor).wait_for_turn()
 
 

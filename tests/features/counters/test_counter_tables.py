@@ -97,7 +97,7 @@ def test_columns_of_a_later_release_other_names_of_the_kernel_and_another_order(
     ("parse", "text", "said"),
     [
         (of_ncu, NOT_PERMITTED, "load it with NVreg_RestrictProfilingToAdminUsers=0"),
-        (of_ncu, HELD_BY_OTHERS, "another profiler holds the counters: end it, or pause DCGM"),
+        (of_ncu, HELD_BY_OTHERS, "another profiler uses the counters: end it, or pause DCGM"),
         (of_ncu, UNKNOWN_METRIC, "install a newer Nsight Compute"),
         (of_ncu, "==ERROR== Failed to prepare kernel for profiling\n" + wide(TRIAD), "Failed to prepare kernel"),
         (of_ncu, NO_KERNEL, "ncu saw no kernel in the range"),

@@ -120,9 +120,10 @@ def test_every_measurement_is_counted_up_to_an_assertion_that_fails_there(gpu):
     assert {row["detail"]["dram"]["kernels"][0]["name"] for row in before} == {"sum", "max", "min"}
     assert (after["label"], bytes_read(after)) == ("after", None)
     said = after["findings"][0]["text"]
-    assert said.startswith("DRAM was not counted: the test did not come to this workload under ncu: it skipped there, ")
+    assert said.startswith("DRAM was not counted: the test did not reach this workload under ncu: it skipped, ")
     assert (
-        "at last 'FAILED test_kernel.py::test_two - " in said or 'at last "FAILED test_kernel.py::test_two - ' in said
+        "last line: 'FAILED test_kernel.py::test_two - " in said
+        or 'last line: "FAILED test_kernel.py::test_two - ' in said
     )
 
 
@@ -178,7 +179,7 @@ def test_the_markers_most(gpu, monkeypatch):
     (row,) = gpu.document("--bandwidth-device=cuda")["results"]
     assert (row["status"], row["reason_code"]) == ("OK", "floors")
     (finding,) = row["findings"]
-    assert finding["text"] == "max_dram_ratio=1.1 is not held without counters: run with --bandwidth-counters=auto"
+    assert finding["text"] == "max_dram_ratio=1.1 is not checked without counters: run with --bandwidth-counters=auto"
 
 
 def test_what_fails_is_one_line_and_no_verdict_and_after_two_in_a_row_no_more_is_tried(gpu):
@@ -192,7 +193,7 @@ def test_what_fails_is_one_line_and_no_verdict_and_after_two_in_a_row_no_more_is
     assert held.startswith("DRAM was not counted: ncu counted nothing: another")
     assert untried == (
         "DRAM was not counted: not tried any more: 2 tries in a row failed, the last time: ncu counted nothing: "
-        "another profiler holds the counters: end it, or pause …"
+        "another profiler uses the counters: end it, or pause …"
     )
     assert [bytes_read(row) for row in rows] == [None] * 3
     assert len((gpu.path / "notes").read_text().splitlines()) == 2
@@ -207,7 +208,7 @@ def test_no_kernel_is_no_failure_of_the_profiler_and_other_bytes_than_declared_a
     assert all("ncu saw no kernel in the range" in row["findings"][0]["text"] for row in without)
     assert bytes_read(counted) == 2**20, counted["findings"]
     (finding,) = other["findings"]
-    said = "declared 2.1 MB, DRAM moved 3.15 MB (1.50×): 1.05 MB more read; stores that read their lines first"
+    said = "declared 2.1 MB, DRAM moved 3.15 MB (1.50×): 1.05 MB more read; stores that first read their cache lines"
     assert finding["code"] == "dram-differs"
     assert finding["text"].startswith(said)
     result.stdout.fnmatch_lines([f"NOTE *{said}*"])
@@ -249,10 +250,10 @@ def test_workloads_that_end_after_their_first_kernel_are_not_counted_and_profile
     aborted, raised, returned = ({f["code"]: f["text"] for f in row["findings"]} for row in (*ended, whole))
     said = "DRAM was not counted: the test crashed under ncu, so that kernels may be missing: run"
     assert aborted["dram-uncounted"].startswith(said)
-    said = "DRAM was not counted: the workload did not come to its end under ncu, so that kernels"
+    said = "DRAM was not counted: the workload did not end under ncu, so that kernels"
     assert raised["dram-uncounted"].startswith(said)
-    assert "(exit status 1, at last 'FAILED test_kernel.py::test_kernel[raise] - " in raised["dram-uncounted"]
-    lacks = "the profile may lack kernels: the workload did not come to its end under ncu: run its test by hand, in"
+    assert "(exit status 1, last line: 'FAILED test_kernel.py::test_kernel[raise] - " in raised["dram-uncounted"]
+    lacks = "the profile may lack kernels: the workload did not end under ncu: run its test by hand, in"
     assert [found["unprofiled"].startswith(lacks) for found in (aborted, raised)] == [True, True]
     assert "unprofiled" not in returned
 

@@ -119,7 +119,7 @@ def test_a_report_needs_no_counters_of_dram(install, tmp_path: Path) -> None:
     command = report_command(reporter, tmp_path / "test.ncu-rep", tmp_path / "log", ["python"])
     assert command[:6] == [str(path), "--set", "full", "--force-overwrite", "-o", str(tmp_path / "test")]
     assert (command[-1], command[command.index("--log-file") + 1]) == ("python", str(tmp_path / "log"))
-    for identity, said in ((HOST, "this run measures on AMD EPYC"), (MI300, "reports are ncu's")):
+    for identity, said in ((HOST, "this run measures on AMD EPYC"), (MI300, "only ncu writes reports")):
         with pytest.raises(CountersFailed, match=said):
             reporter_of(identity)
 
@@ -127,7 +127,7 @@ def test_a_report_needs_no_counters_of_dram(install, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("log", "said"),
     [
-        (None, "ncu wrote no report, and says nothing"),
+        (None, "ncu wrote no report, and printed nothing"),
         (NOT_PERMITTED, "NVreg_RestrictProfilingToAdminUsers=0"),
         (NO_KERNEL, "ncu saw no kernel in the range"),
     ],

@@ -230,7 +230,7 @@ def test_what_cannot_be_exported_is_one_line(command, runs, tmp_path):
     for document, found in (
         (counted, "found 1 result without valid timings, expected a run that took times"),
         (timed(0), "found no results, expected a run that took times"),
-        (run_of(outcome(COPY, 1.0)), "environment.started_at is None, expected a moment"),
+        (run_of(outcome(COPY, 1.0)), "environment.started_at is None, expected a time"),
     ):
         said = command("export", save(tmp_path / "run.json", document), "--format", "otava")
         assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
@@ -243,7 +243,7 @@ def test_what_cannot_be_exported_is_one_line(command, runs, tmp_path):
 
 def test_runs_that_cannot_be_told_apart_are_refused(command, runs, tmp_path):
     said = command("export", runs[0], runs[0], "--format", "csv-long")
-    assert (said.status, "once more, expected each run once" in said.err) == (2, True)
+    assert (said.status, "has the same run as" in said.err) == (2, True)
     same = save(tmp_path / "same.json", timed(0, outcome(COPY, 1.0)))
     said = command("export", runs[0], same, "--format", "openmetrics")
     assert (said.status, "began in the same second on Imaginary GPU" in said.err) == (2, True)
@@ -287,5 +287,5 @@ def test_a_run_is_not_overwritten_by_its_own_export(command, tmp_path):
     for target in (path, link):
         said = command("export", path, "--format", "bencher", "-o", target)
         assert said.status == 2
-        assert "found a file that is read" in said.err
+        assert "found an input" in said.err
         assert path.read_bytes() == before

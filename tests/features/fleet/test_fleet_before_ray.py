@@ -48,7 +48,7 @@ def test_an_environment_is_handed_on_as_it_is(tmp_path, told, ships_folder):
         ("[" * 100_000, "found no JSON"),
         ("[]", "found no object"),
         (" " * 2**21, "found no object"),
-        ('{"working_dir": "."}', "found 'working_dir', expected some of pip, uv"),
+        ('{"working_dir": "."}', "found 'working_dir', expected one of pip, uv"),
         ('{"pip": [], "uv": []}', "found pip and uv, expected one of them"),
         ('{"py_executable": 7}', "found py_executable 7, expected a text"),
         ('{"uv": ["a\\u001b[31m"]}', r"found 'a\\x1b\[31m', expected no control characters"),

@@ -1,6 +1,6 @@
 """--dist=each with real xdist workers, each with a device of its own: apart in everything, and who is unlike others.
 
-Sample times are scripted by worker; all else is real: workers, fresh processes, files.
+Sample times are scripted by worker; all else is real: workers, new processes, files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.processes
 pytest.importorskip("xdist")
 
 BYTES = 100_000_000
-# Each Python process of a run opens the scripted device of its worker; fresh processes inherit the worker's name.
+# Each Python process of a run opens the scripted device of its worker; new processes inherit the worker's name.
 SITE = f"""
 import json, os, sys
 from pathlib import Path
@@ -153,7 +153,7 @@ def test_update_writes_a_file_for_each_model_from_runs_of_all_its_devices_but_ou
     assert runs(nine, "triad") == [("A", 80.0)] * 2
     assert runs(other, "triad") == [("D", 50.0)] * 2
     assert "Card 9 (C) was left out of the baseline's update: it is an outlier" in ran.stdout
-    # Its own worker measured each device, in a fresh process that started where the worker runs.
+    # Its own worker measured each device, in a new process that started where the worker runs.
     folders = {(line[0], line[2]) for line in fleet.opened()}
     assert folders == {*((s, str(fleet.folder)) for s in "ABC"), ("D", str(tmp_path / "elsewhere"))}
     assert sorted(line[:2] for line in fleet.opened()) == sorted([s, how] for s in "ABCD" for how in ("here", "fresh"))

@@ -168,7 +168,7 @@ def test_saved_runs_can_be_added_once_whether_they_were_merged_or_not(command, t
     ("change", "found"),
     [
         ({"run_id": "../../x"}, "run_id is"),
-        ({"environment": {}}, "environment.started_at is None, expected a moment"),
+        ({"environment": {}}, "environment.started_at is None, expected a time"),
         ({"results": []}, "found no results"),
     ],
 )

@@ -292,7 +292,7 @@ class TestHostileNames:
         appended(faulty, "r1")
         entries = [{"name": "r1.parquet", "size": None, "type": "file"}]
         monkeypatch.setattr(FaultyStore, "ls", lambda *_, **__: entries)
-        with pytest.raises(UsageError, match="found no size, expected a store that tells"):
+        with pytest.raises(UsageError, match="found no size, expected a store that gives"):
             runs_in(faulty)
 
 

@@ -68,7 +68,7 @@ def test_what_a_frameworks_operators_move_is_a_table_of_the_row() -> None:
     panel, _ = opened(replace(run_documents.outcomes(1)[0], detail=detail))
     (table,) = panel["tables"]
     assert table == {
-        "title": "JAX: in all 2.02 kB; compiled, 20 B; fused, 8 B would do",
+        "title": "JAX: in all 2.02 kB; compiled, 20 B; 8 B if fused",
         "head": ["operator", "read", "written", "moved", "FLOP/byte", "bound by"],
         "rows": [["exp </script>", "8 B", "8 B", "16 B", "0.25", "memory"], ["r_2", "–", "–", "2 kB", "–", "–"]],
         "more": 200,

@@ -75,18 +75,18 @@ def test_a_device_that_cannot_be_measured_is_told_at_once(project):
     written(project)
     result = project.run_here("--bandwidth-device=tinygrad:NONE")
     text = result.stdout.str() + result.stderr.str()
-    assert "found tinygrad:NONE, which is no backend of tinygrad's; expected tinygrad:BACKEND" in text
+    assert "found tinygrad:NONE, which is not a backend of tinygrad's; expected tinygrad:BACKEND" in text
     assert "Traceback" not in text
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
 WRONG = (
-    ("bandwidth(lambda x: x + 1, x[1:3], reads='args')", r"x is a view, of which tinygrad does not tell where"),
+    ("bandwidth(lambda x: x + 1, x[1:3], reads='args')", r"x is a view, and tinygrad does not give its address"),
     ("bandwidth(lambda: x + 1, reads=np.ones(4))", r"a numpy\.ndarray in reads= or writes= is not in the memory"),
     ("bandwidth(lambda x: x.to('PYTHON:1'), x, writes='result')", r"the result is on tinygrad's PYTHON:1, this run"),
     (
         "bandwidth(lambda x: (x + i for i in range(2)), x, reads='args')",
-        r"the callable returned a generator, of which nothing has run: return the arrays themselves",
+        r"the callable returned a generator, which has not run: return the arrays themselves",
     ),
 )
 

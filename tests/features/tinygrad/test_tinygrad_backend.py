@@ -23,10 +23,13 @@ def test_a_backend_has_tinygrads_own_name_and_a_card_beyond_the_first_its_number
     ("name", "said"),
     [
         ("NULL", r"^found tinygrad:NULL, which runs no kernel and so takes no time; expected tinygrad:BACKEND or "),
-        ("FOO", r"^found tinygrad:FOO, which is no backend of tinygrad's; expected tinygrad:BACKEND or .* METAL, AMD"),
+        (
+            "FOO",
+            r"^found tinygrad:FOO, which is not a backend of tinygrad's; expected tinygrad:BACKEND or .* METAL, AMD",
+        ),
         (
             "DISK",
-            r"^tinygrad:DISK does not compute here \(\w+.*\): python -m tinygrad\.device tells which backends do$",
+            r"^tinygrad:DISK does not compute here \(\w+.*\): python -m tinygrad\.device lists the backends that do$",
         ),
     ],
 )

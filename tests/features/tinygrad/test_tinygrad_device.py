@@ -62,8 +62,8 @@ def test_kernels_that_move_more_than_is_declared_are_told(device, tinygrad):
     (finding,) = measurement.findings
     assert finding.code == "kernels-move"
     assert finding.text == (
-        "declared 2.05 kB; tinygrad's 2 kernels move 4.1 kB by its own count "
-        "(a graph is one kernel; of a buffer at most all of it)"
+        "declared 2.05 kB; tinygrad's 2 kernels move 4.1 kB by its own count (a graph is one kernel; each buffer "
+        "counts at most once)"
     )
 
 

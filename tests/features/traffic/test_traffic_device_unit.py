@@ -104,8 +104,8 @@ def test_what_a_test_draws_does_not_depend_on_the_tests_before(device):
 @pytest.mark.parametrize(
     ("shift", "told"),
     [
-        (32, "128 B beside the views that it was given"),
-        (8, "96 B of `x`, 32 B beside the views that it was given"),
+        (32, "128 B outside the views that it was given"),
+        (8, "96 B of `x`, 32 B outside the views that it was given"),
     ],
 )
 def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):

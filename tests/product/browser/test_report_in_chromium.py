@@ -123,7 +123,7 @@ def test_a_panel_draws_the_runs_and_the_samples(opened):
     page = opened.page
     page.locator("button.test").first.click()
     page.wait_for_function("() => document.querySelectorAll('.pane svg.marks').length === 2")
-    # five baseline runs, this one, three fresh processes; the legend has three more
+    # five baseline runs, this one, three new processes; the legend has three more
     assert page.locator(".pane:nth-child(1) .mark-symbol.role-mark path").count() == 9
     assert page.locator(".pane:nth-child(2) .mark-rect.role-mark path").count() == 2 * 40 + 2
 

@@ -145,7 +145,7 @@ def test_what_failed_is_not_written_and_is_not_called_saved(pytestconfig, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("trouble", [None, "a fresh process ended"])
+@pytest.mark.parametrize("trouble", [None, "a new process ended"])
 def test_an_update_that_fails_says_why_and_leaves_the_file(pytestconfig, tmp_path, trouble):
     file = tmp_path / "b.yaml"
     file.write_text("schema: 7\n", encoding="utf-8")

@@ -75,7 +75,7 @@
     const point = (position, value, kind, stamp) => ({ position, value, kind, figure: `${value} ${history.unit}`, when: stamp || "–" });
     const past = named(history.runs, 2).map(([value, stamp], i) => point(i, value, "baseline run", data.texts[stamp]));
     const own = point(past.length + 0.6, history.own, "this run");
-    const fresh = history.fresh.map((value, i) => point(past.length + 1.2 + i * 0.6, value, "fresh process"));
+    const fresh = history.fresh.map((value, i) => point(past.length + 1.2 + i * 0.6, value, "new process"));
     return { runs: [...past, own, ...fresh], limits: history.limits.map(([value, text]) => ({ value, text })) };
   }
 

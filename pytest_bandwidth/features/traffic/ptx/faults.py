@@ -133,7 +133,7 @@ def within_bounds(
     inside += _dynamic_shared(region, offset, mask & outside)
     at = f"{verb} {width} bytes at byte {{place}} of"
     faults.add("out-of-bounds", site, mask & outside, f"{at} {inside}", region, offset)
-    no_multiple = f"{at} {{array}}, which is no multiple of {align}"
+    no_multiple = f"{at} {{array}}, which is not a multiple of {align}"
     faults.add("misaligned", site, mask & ~outside & misaligned, no_multiple, region, offset)
     fine = mask & ~(outside | misaligned)
     if kind != "load" and not region.writable:

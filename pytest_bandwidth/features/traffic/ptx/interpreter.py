@@ -184,7 +184,7 @@ class NamedBarriers:
         barrier = self._awaited[row, lane]
         arrived, needed = self._arrived[row, barrier], self._needed[row, barrier]
         self._arrived[:], self.waiting = 0, np.zeros_like(self.waiting)
-        return f"waits at barrier {barrier} for {needed} threads, of which {arrived} arrive"
+        return f"waits at barrier {barrier} for {needed} threads, but {arrived} arrive"
 
 
 def _alike(before: dict[int, Mask] | None, now: dict[int, Mask]) -> bool:

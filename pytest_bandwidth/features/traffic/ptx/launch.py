@@ -322,7 +322,8 @@ def _check(kernel: Kernel, launch: Geometry, arch: str, most_threads: int | None
         *(
             (
                 kernel.waits_for_grid and asked > limit,
-                f"{name} has a barrier of the grid, whose {asked} {unit} no GPU has at once; expected at most {limit}",
+                f"{name} has a barrier of the grid, but no GPU has its {asked} {unit} at once; expected at most "
+                f"{limit}",
             )
             for asked, limit, unit in together
         ),
@@ -408,12 +409,12 @@ def _pointer(
 ) -> Array:
     if not _is_pointer(parameter):
         raise UsageError(
-            f"{label} is an array, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)"
+            f"{label} is an array, but the parameter is not a pointer (.{parameter.type}, {parameter.size} bytes)"
         )
     if array.dtype.hasobject:
         raise UsageError(f"{label} is an array of Python objects, expected numbers; give it a numeric dtype")
     if array.size and (not array.flags.aligned or not array.dtype.isnative):
-        raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU holds; copy it first")
+        raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU can have; copy it first")
     data, start = flat_bytes(array)
     key = int(data.__array_interface__["data"][0])
     low, high = map(int, getattr(np.lib, "array_utils", np).byte_bounds(array))  # NumPy 2 has moved it
@@ -441,7 +442,7 @@ def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
     if argument is None:
         if not integer or parameter.size != 8:
             raise UsageError(
-                f"{label} is None, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)"
+                f"{label} is None, but the parameter is not a pointer (.{parameter.type}, {parameter.size} bytes)"
             )
         return np.zeros(8, np.uint8)
     if isinstance(argument, np.generic):

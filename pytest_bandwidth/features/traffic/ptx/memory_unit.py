@@ -145,7 +145,7 @@ class MemoryUnit:
         for access in self._accesses(step, kind, address, lanes):
             self._check(access, counted=False)
             if access.region.kind != "shared":
-                sentence = "has an mbarrier in {array}, which is no shared memory"
+                sentence = "has an mbarrier in {array}, which is not shared memory"
                 self._faults.add("out-of-bounds", step.site, access.mask, sentence, access.region, access.offset)
                 continue
             before = self._held(access, step)

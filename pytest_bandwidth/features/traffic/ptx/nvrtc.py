@@ -189,12 +189,14 @@ def _explain_missing_header(filename: str, log: str, text: str) -> None:
         )
     if re.search(rf'#\s*include\s*"{re.escape(header)}"', text):
         raise KernelError(
-            f'{filename} includes "{header}", and found it neither beside it nor in a folder that options=("-I…",) '
-            f"names, which begins at the folder where pytest was started\n{log}"
+            f'{filename} includes "{header}", expected it in the folder of that file, or in one of options=("-I…",), '
+            f"relative to where pytest was started\n{log}"
         )
     name = header.removesuffix(".h")
     standard = header if header in _OF_CUDA_STD else f"c{name}" if f"c{name}" in _OF_CUDA_STD else None
-    remedy = f"include <cuda/std/{standard}> and say cuda::std::" if standard else "copy what the kernel needs of it"
+    remedy = (
+        f"include <cuda/std/{standard}> and say cuda::std::" if standard else "copy the parts that the kernel needs"
+    )
     raise KernelError(
         f"{filename} includes <{header}>, and NVRTC, which compiles for the device alone, has no headers of the host; "
         f"{remedy}, or keep it from NVRTC with #ifndef __CUDACC_RTC__\n{log}"
@@ -268,8 +270,8 @@ class _Child:
             line = self._answers.get(timeout=None if math.isinf(seconds) else seconds)
         except queue.Empty:
             raise KernelError(
-                f"{filename} has been compiled for {seconds:g} s without an end; "
-                "give the compiler less to do, or raise --bandwidth-traffic-timeout"
+                f"{filename} still compiles after {seconds:g} s; give the compiler less to do, or raise "
+                "--bandwidth-traffic-timeout"
             ) from None
         except OSError:
             line = ""

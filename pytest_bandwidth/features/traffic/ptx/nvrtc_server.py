@@ -69,7 +69,7 @@ def _about(nvrtc: Any) -> dict[str, Any]:
 
     status, major, minor = nvrtc.nvrtcVersion()
     if int(status) != 0:
-        raise Refused(f"NVRTC does not tell its version (status {int(status)})")
+        raise Refused(f"NVRTC does not give its version (status {int(status)})")
     status, count = nvrtc.nvrtcGetNumSupportedArchs()
     numbers = nvrtc.nvrtcGetSupportedArchs()[1] if int(status) == 0 and count else ()
     # CUDA's headers, and the parts of the standard library that cooperative_groups.h includes.

@@ -251,7 +251,7 @@ class Here:
             return None
         index, kind = self.register(guard.text)
         if kind != "pred":
-            self.refuse(f" under {guard.text}, which is no predicate")
+            self.refuse(f" under {guard.text}, which is not a predicate")
         return Read(index, DTYPES["pred"], negated=guard.negated)
 
     def refuse(self, detail: str = "") -> NoReturn:

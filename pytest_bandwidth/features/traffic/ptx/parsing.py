@@ -202,7 +202,7 @@ def _parse(text: str, start: str) -> Any:
         lines = text.splitlines()
         found = lines[error.line - 1].strip()[:80] if 0 < error.line <= len(lines) else "the end of the text"
         ends = isinstance(error, UnexpectedToken) and error.token.type == "$END"
-        why = "where the text ends, expected the rest or }" if ends else "which is no PTX that this device reads"
+        why = "where the text ends, expected the rest or }" if ends else "which is not PTX that this device reads"
         raise KernelError(f"PTX line {error.line}: found {found!r}, {why}") from None
     except (LarkError, ValueError, RecursionError) as error:
         raise KernelError(f"the PTX cannot be read: {str(error).splitlines()[0][:120]}") from None

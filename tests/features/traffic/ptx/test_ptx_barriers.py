@@ -174,7 +174,7 @@ def test_who_waits_for_how_many_is_told() -> None:
     source = GROUPS.replace("bar.sync %0, 64", "bar.sync %0, 96")
     a, b = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
     (found,) = run(source, "k", (1,), (128,), a, b, np.int32(1), faulty=True).faults
-    assert "waits at barrier 1 for 96 threads, of which 64 arrive" in found.text
+    assert "waits at barrier 1 for 96 threads, but 64 arrive" in found.text
 
 
 def test_a_warp_with_a_lane_that_polls_arrives_once() -> None:

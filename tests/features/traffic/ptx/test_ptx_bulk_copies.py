@@ -152,8 +152,8 @@ def test_copies_are_counted_at_their_line_in_sectors() -> None:
 @pytest.mark.parametrize(
     ("body", "code", "sentence"),
     [
-        (FETCH.replace("fetch(s[0], a,", "fetch(s[0], a + 1,"), "misaligned", "no multiple of 16"),
-        (FETCH.replace("fetch(s[0],", "fetch(s[0] + 1,"), "misaligned", "no multiple of 16"),
+        (FETCH.replace("fetch(s[0], a,", "fetch(s[0], a + 1,"), "misaligned", "not a multiple of 16"),
+        (FETCH.replace("fetch(s[0],", "fetch(s[0] + 1,"), "misaligned", "not a multiple of 16"),
         (FETCH.replace("1024", "1020"), "misaligned", "copies 1020 bytes, expected a multiple of 16"),
         (FETCH.replace("fetch(s[0],", "fetch(s[1] + 4,"), "out-of-bounds", "writes 1024 bytes"),
         (FETCH.replace("fetch(s[0], a,", "fetch(s[0], a + 4096,"), "out-of-bounds", "reads 1024 bytes"),

@@ -32,7 +32,7 @@ WRONG = {
     "null": ("copy", 1, 128, (None,), None, "out-of-bounds", "", 128, "belong to no array (address 0x0)"),
     "misaligned": (
         *("copy4", 1, 32, (ONES[1:],), None, "misaligned", "in", 32),
-        "reads 16 bytes at byte 4 of in, which is no multiple of 16",
+        "reads 16 bytes at byte 4 of in, which is not a multiple of 16",
     ),
     "read-only": ("copy", 1, 128, (ONES[:128],), READ_ONLY, "read-only", "out", 128, ""),
 }

@@ -46,8 +46,8 @@ def refused(kind: type[BandwidthError], *args: Any, **options: Any) -> str:
         ((X, np.int32(3), 8, True), ("argument 2 (by)", "numpy.int32", ".f32")),
         ((X, np.float32(3), np.int64(8), True), ("argument 3 (n)", "numpy.int64", ".u32 (4 bytes)")),
         ((X, np.float32(3), 2**32, True), ("argument 3 (n)", str(2**32), "32 bits")),
-        ((X, np.float32(3), None, True), ("argument 3 (n)", "None", "no pointer")),
-        ((X, np.float32(3), X, True), ("argument 3 (n)", "array", "no pointer")),
+        ((X, np.float32(3), None, True), ("argument 3 (n)", "None", "not a pointer")),
+        ((X, np.float32(3), X, True), ("argument 3 (n)", "array", "not a pointer")),
         ((3, np.float32(3), 8), ("takes 4 arguments (x, by, n, on)", "found 3")),
         ((np.array([None] * 8), np.float32(3), 8, True), ("argument 1 (x)", "Python objects")),
         ((X.astype(">f4"), np.float32(3), 8, True), ("argument 1 (x)", "byte-swapped")),
@@ -329,7 +329,14 @@ REFUSED = {
     "another name": (SCALE, "scael", 1, 1, 0, "no kernel named 'scael'; it has: scale$"),
     "a template without arguments": (TEMPLATE, "twice", 1, 1, 1, "'twice'; it has: scale; a template .* twice<float>$"),
     "a name beside a template": (TEMPLATE, "thrice", 1, 1, 1, "no kernel named 'thrice'; it has: scale$"),
-    "more blocks than run at once": (WAITING, "k", 1024, 1024, 1, "barrier of the grid, whose 1048576 threads no GPU"),
+    "more blocks than run at once": (
+        WAITING,
+        "k",
+        1024,
+        1024,
+        1,
+        "barrier of the grid, but no GPU has its 1048576 threads",
+    ),
     "no end": (SPINNING, "spin", 1, 32, 1, r"spin has executed more than 1e\+05 thread-instructions.*smaller size"),
 }
 
