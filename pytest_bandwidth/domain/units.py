@@ -149,6 +149,12 @@ def format_bytes(count: float) -> str:
     return _scaled(count, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")
 
 
+def format_bytes_against(count: int, other: int) -> str:
+    """Format bytes next to another count: with all digits where the counts differ and three digits do not show it."""
+    rounded = format_bytes(count)
+    return f"{count:,} B" if count != other and rounded == format_bytes(other) else rounded
+
+
 def format_seconds(seconds: float) -> str:
     """Format seconds with three digits: 2.91 ms, 58.5 µs."""
     return _scaled(seconds, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)), "ns", 1e-9)

@@ -17,6 +17,7 @@ from pytest_bandwidth.domain.units import (
     digits,
     drop_of_log,
     format_bytes,
+    format_bytes_against,
     format_gbps,
     format_percent,
     format_seconds,
@@ -120,8 +121,11 @@ def observation(measurement: Measurement) -> str:
     """
     if measurement.device.counts_only:
         declared = {"read": measurement.traffic.bytes_read, "written": measurement.traffic.bytes_written}
-        both = (("declared", declared), ("touched", _touched(measurement)))
-        rows = ((what, ", ".join(f"{format_bytes(n)} {verb}" for verb, n in found.items())) for what, found in both)
+        touched = _touched(measurement)
+        rows = (
+            (what, ", ".join(f"{format_bytes_against(n, other.get(verb, n))} {verb}" for verb, n in found.items()))
+            for what, found, other in (("declared", declared, touched), ("touched", touched, declared))
+        )
         return "; ".join(f"{what} {figures}" for what, figures in rows if figures)
     moved = f"moved {format_bytes(measurement.bytes_moved)}"
     if measurement.seconds is None or measurement.gbps is None:

@@ -84,6 +84,9 @@ def test_any_text_is_a_finite_number_or_a_value_error(text: str) -> None:
     ("text", "expected"),
     [
         (units.format_bytes(805e6), "805 MB"),
+        (units.format_bytes_against(116_100, 116_200), "116,100 B"),
+        (units.format_bytes_against(116_100, 117_100), "116 kB"),
+        (units.format_bytes_against(116_100, 116_100), "116 kB"),
         (units.format_seconds(2.91e-3), "2.91 ms"),
         (units.format_seconds(58.5e-6), "58.5 µs"),
         (units.format_gbps(277.0), "277 GB/s"),

@@ -118,3 +118,14 @@ def test_an_observation_tells_what_is_no_work_where_it_is_much(floor, took):
     rounds = Rounds(kernel_seconds=(8e-6,) * 5)
     measured = Measurement(None, Traffic(8000, 0), DeviceIdentity("cuda", "a card", None, "h"), "events+block", rounds)
     assert observation(measured.with_detail(FLOOR_SECONDS, floor)) == f"moved 8 kB in {took}: 1.00 GB/s"
+
+
+@pytest.mark.parametrize(
+    ("touched", "shown"),
+    [(116_200, ("116,100 B", "116,200 B")), (116_100, ("116 kB", "116 kB")), (58_100, ("116 kB", "58.1 kB"))],
+)
+def test_bytes_that_differ_look_different(touched, shown):
+    counts = {"distinct_bytes_read": touched, "distinct_bytes_written": 0}
+    device = DeviceIdentity("traffic", "a model", None, "m", timed_on="nothing")
+    measured = Measurement(None, Traffic(116_100, 0), device, "ptx", Rounds(), counts=counts)
+    assert observation(measured) == f"declared {shown[0]} read, 0 B written; touched {shown[1]} read, 0 B written"

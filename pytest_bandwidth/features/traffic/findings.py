@@ -11,7 +11,7 @@ from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.datasheets import datasheets
 from pytest_bandwidth.domain.measured.measurement import DETAIL, NOTE, UNTOUCHED, Finding
 from pytest_bandwidth.domain.traffic import Traffic, differ
-from pytest_bandwidth.domain.units import format_bytes
+from pytest_bandwidth.domain.units import format_bytes, format_bytes_against
 from pytest_bandwidth.features.traffic.ptx.counts import Counts, Execution
 from pytest_bandwidth.frameworks.arrays import framework_of
 from pytest_bandwidth.frameworks.base import span_of
@@ -108,7 +108,8 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
             outside = seen - sum(nbytes for _, nbytes in of_arrays)
             if outside > 0:  # bytes of an allocation outside the view that was passed
                 touched.append(f"{format_bytes(outside)} outside the views that it was given")
-            text = f"declared {format_bytes(stated)} {verb}, the kernel touches {format_bytes(seen)}"
+            shown, touches = format_bytes_against(stated, seen), format_bytes_against(seen, stated)
+            text = f"declared {shown} {verb}, the kernel touches {touches}"
             level = NOTE if differ(stated, seen) else DETAIL
             findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {', '.join(touched) or 'nothing'}", level))
     return tuple(findings)
