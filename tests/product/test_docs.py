@@ -16,11 +16,11 @@ from pytest_bandwidth.domain.text import DOCUMENTATION
 from pytest_bandwidth.reports.wording import help_link
 
 # Rules of style that a program can check, in pages and in the package's docstrings and comments.
-MOST_BYTES, MOST_OF_README, MEAN_WORDS, MOST_WORDS = 136_500, 5_000, 18, 30
+MOST_BYTES, MOST_OF_README, MEAN_WORDS, MOST_WORDS, MOST_OF_MESSAGES = 136_500, 5_000, 18, 30, 25
 HABITS = re.compile(
     r"\b(?:[Tt]ells?|told|sees|knows|fares?|settles?|stands?(?!-in)|suspects?|"
     r"[Bb]eside|in turns?|at hand|the last word|of which|of what|whatever|under strict|ever after|"
-    r"(?:is|are) none|none (?:is|are)|nothing of|since then|held to|ahead|thereof|likewise)\b"
+    r"(?:is|are) none|none (?:is|are)|nothing of|since then|held to|ahead|thereof|likewise|be had|at rest)\b"
 )
 # Its term for code, which pages call a new process.
 FRESH = re.compile(r"\bfresh process(?:es)?\b")
@@ -85,6 +85,36 @@ def test_a_page_has_no_habit_of_this_projects_own(page):
     lines = enumerate(without_code(page).splitlines(), 1)
     found = [(number, found[0]) for number, line in lines for rule in (HABITS, FRESH) for found in rule.finditer(line)]
     assert [f"{page.name}:{number}: {words}" for number, words in found] == []
+
+
+def literals(file):
+    """Each text in a file's code as its line and words, docstrings left out. Of f-strings the expressions are …."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    with_docstring = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    bodies = (node.body[:1] for node in ast.walk(tree) if isinstance(node, with_docstring))
+    left_out = {id(node.value) for body in bodies for node in body if isinstance(node, ast.Expr)}
+    formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    left_out |= {id(part) for node in formatted for part in node.values}
+    for node in formatted:
+        yield node.lineno, "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            yield node.lineno, node.value
+
+
+def test_messages_have_no_such_habit_and_short_sentences():
+    """Errors, warnings, verdicts and help: the texts with blanks in the package's code, and the pages' templates."""
+    package, wrong = Path(pytest_bandwidth.__file__).parent, []
+    for file in package.rglob("*.py"):
+        for line, text in literals(file):
+            habits = [found[0] for rule in (HABITS, FRESH) for found in rule.finditer(text) if " " in text.strip()]
+            parts = re.split(r"[.:;!?]\s|\n", text) if not text.startswith("SELECT ") else []  # SQL has no sentences
+            long = [part for part in parts if len(part.split()) > MOST_OF_MESSAGES]
+            wrong += [f"{file}:{line}: {words}" for words in (*habits, *long)]
+    for file in (*package.rglob("*.j2"), *package.rglob("*.js")):
+        text = file.read_text(encoding="utf-8")
+        wrong += [f"{file}: {found[0]}" for rule in (HABITS, FRESH) for found in rule.finditer(text)]
+    assert wrong == []
 
 
 def test_docstrings_and_comments_have_no_such_habit():
