@@ -24,6 +24,8 @@ ALIGNMENT_BYTES = 64
 # Random words are drawn once a block and varied from block to block, so that the draw costs little and no two blocks
 # are alike; a block fits the second-level cache of most cores.
 RANDOM_BLOCK_WORDS = 1 << 15
+# To ask for the free memory reads some thirty files, which takes a millisecond: a smaller array is made at once.
+LEAST_CHECKED_BYTES = 1 << 20
 _DLPACK_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost (dlpack.h)
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,7 +42,7 @@ def empty_array(shape: int | Sequence[int], dtype: Any, allocate: Allocate | Non
 
 def _aligned_bytes(size: int, what: str, allocate: Allocate | None) -> Array:
     """Return so many bytes. Raises OutOfMemory where they do not fit, before the system kills this process for them."""
-    available = available_bytes()
+    available = available_bytes() if size >= LEAST_CHECKED_BYTES else None
     if available is not None and size > available:
         raise OutOfMemory(f"{what} needs {format_bytes(size)}, {format_bytes(available)} are free: use a smaller size")
     try:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.numpy_arrays import (
+    LEAST_CHECKED_BYTES,
     RANDOM_BLOCK_WORDS,
     RandomSource,
     empty_array,
@@ -91,6 +92,13 @@ def no_memory(_size):
 def test_more_than_there_is(size, allocate, said):
     with pytest.raises(OutOfMemory, match=said):
         empty_array(size, "uint8", allocate)
+
+
+def test_free_memory_is_read_for_large_arrays_alone(monkeypatch):
+    monkeypatch.setattr("pytest_bandwidth.devices.numpy_arrays.available_bytes", lambda: 1000)
+    assert empty_array(LEAST_CHECKED_BYTES - 1, "int8").size == LEAST_CHECKED_BYTES - 1
+    with pytest.raises(OutOfMemory, match="1 kB are free"):
+        empty_array(LEAST_CHECKED_BYTES, "int8")
 
 
 class Foreign:
