@@ -37,8 +37,9 @@ OF_FOLDERS = {
     "suite": "emulated",
 }
 OF_FIXTURES = {"project": "processes", "pytester": "in_process"}
-# The first measures, one by one, while other workers compute; a test of the second looks back on all the others.
-IN_ONE_WORKER = ("tests/plugin", "tests/features/traffic/ptx/actions")
+# The first measures, one by one, while other workers compute; the second compiles and parses each kernel once; a test
+# of the third looks back on all the others.
+IN_ONE_WORKER = ("tests/plugin", "tests/kernels", "tests/features/traffic/ptx/actions")
 # Few tests that take long: begun last, each would leave the other workers without work.
 BEGUN_FIRST = ("tests/plugin", "tests/card", "tests/product")
 # Parts of the product that take many seconds to make or to start.

@@ -41,11 +41,18 @@ def block_of(array):
     return owner if isinstance(owner, Block) else None
 
 
+# Each value of shape, type and distance on both sides, of an array that is there at the end or has ended.
 @pytest.mark.parametrize("ends", [False, True])
-@pytest.mark.parametrize("away", [0, 32, 4096])
 @pytest.mark.parametrize("side", ["before", "after"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [7, (3, 5), 0, 100_003])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "away"),
+    [
+        *((shape, dtype, 0) for shape, dtype in zip((7, (3, 5), 0, 100_003, 1, (2, 1)), DTYPES, strict=True)),
+        *((shape, dtype, 32) for shape, dtype in zip((0, 100_003, 7, (3, 5), 0, 100_003), DTYPES, strict=True)),
+        *((shape, dtype, 4096) for shape, dtype in zip((100_003, 0, (3, 5), 7, 100_003, 0), DTYPES, strict=True)),
+    ],
+    ids=str,
+)
 def test_an_element_written_on_either_side_is_found(device, shape, dtype, side, away, ends):
     item = np.dtype(dtype).itemsize
     away = away // item * item

@@ -74,7 +74,11 @@ def test_one_block_does_the_work_of_any_grid(operation, dtype):
 def with_code_of_its_own(file, kernel):
     """Of the other architectures those whose code of the kernel is neither `ARCH`'s nor that of one before."""
     codes = []
+    # Where a source has nothing for Ada (sm_89), its code there is sm_86's.
+    left_out = () if "890" in (CUDA_SRC / file).read_text(encoding="utf-8") else ("sm_89",)
     for arch in (ARCH, *OTHER_ARCHITECTURES):
+        if arch in left_out:
+            continue
         code = normal_form(kernel_resources.ptx(file, arch).ptx, kernel).text
         if not any(is_same_but_for_target(code, one) for one, _ in codes):
             codes.append((code, arch))
