@@ -23,7 +23,7 @@ import kernel_resources
 from interpreted import FreshArrays
 
 from emulated_card.kernels import Built, NoCompiler, build, variables_of
-from emulated_card.kernels.build import compiler
+from emulated_card.kernels.build import RUN_ONCE, compiler
 from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.features.traffic.ptx.memory import flat_bytes
 from pytest_bandwidth.suite.operations import OPERATIONS
@@ -177,7 +177,7 @@ def run_both(
     """
     program = ptx.Program(module)
     name = program.resolve(kernel)
-    built = build(module.ptx, name, module.arch)
+    built = build(module.ptx, name, module.arch, RUN_ONCE)
     arrays: list[Array] = []
     given: dict[int, tuple[Any, Array]] = {}
     values = [_value(argument, arrays, given) for argument in args]
