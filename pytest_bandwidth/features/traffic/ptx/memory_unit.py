@@ -233,7 +233,7 @@ class MemoryUnit:
             address = address.view(np.int32).astype(np.int64).view(np.uint64)
         if start:
             address = address + start
-        shape = np.broadcast_shapes(address.shape, lanes.shape)
+        shape = tuple(map(max, address.shape, lanes.shape))
         low, high, together, count = loops.span(spread(address, shape), spread(lanes, shape))
         if count == 0:
             return
