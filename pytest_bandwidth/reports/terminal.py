@@ -193,10 +193,10 @@ def _width(found: Shown, longest_name: int | None = None) -> int:
 
 
 def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
-    """Report why rows could not be judged: one line for rows of the same reason, few lines for each status."""
+    """Report what improved, and why rows could not be judged: a line for each reason, few lines for each status."""
     shared: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in rows:
-        if Status(outcome.status).warns:
+        if Status(outcome.status).warns or outcome.status == Status.IMPROVED:
             shared.setdefault((outcome.status, outcome.reason), []).append(outcome)
     lines: list[TerminalLine] = []
     reasons: Counter[str] = Counter()
@@ -208,7 +208,8 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
             who = printable(name_of(outcomes[0])) if len(outcomes) == 1 else many
             reason = printable(in_a_line(outcomes[0].reason))
             lines.append((Span(status, MARKUP[Status(status)]), Span(f" {who}: {reason}")))
-            lines.append((Span(printable(help_line(outcomes[0].reason_code)), ("light",)),))
+            if Status(status).warns:
+                lines.append((Span(printable(help_line(outcomes[0].reason_code)), ("light",)),))
     for status, count in reasons.items():
         if count > MOST_REASONS and not verbose:
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"

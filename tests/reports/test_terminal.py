@@ -101,6 +101,16 @@ def test_what_shares_a_reason_is_counted_as_what_it_is(nodeids, said):
     assert f"UNDECIDED {said}: noise" in shown(alike)
 
 
+def test_an_improvement_says_what_it_is_and_refers_to_no_help():
+    improved = replace(run_documents.outcomes(1)[0], status="IMPROVED", reason_code="counts", reason="sectors 8 → 4")
+    *_, reason, counted = shown([improved])
+    assert (reason.partition("[")[0], reason.partition("]")[2]) == (
+        "IMPROVED test_copy.py::test_copy",
+        ": sectors 8 → 4",
+    )
+    assert counted == "1 measured: 1 IMPROVED"
+
+
 OUTCOME = run_documents.outcomes(1)[0]
 FINE = "OK  floors met"
 LONG = "attention-standard-float32-batch1-heads14-n1024-d"
