@@ -182,11 +182,12 @@ def counted(counting: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def _loaded_once() -> None:
-    """Load vl-convert, and all of Numba: most of it is loaded with the first function that is compiled."""
+    """Load ml_dtypes, vl-convert and all of Numba, most of which is loaded when the first function is compiled."""
     if find_spec("numba") is not None:
         import_module("numba").njit(lambda: 0)()
-    if find_spec("vl_convert") is not None:
-        import_module("vl_convert")
+    for name in ("ml_dtypes", "vl_convert"):
+        if find_spec(name) is not None:
+            import_module(name)
 
 
 @pytest.fixture(autouse=True)
