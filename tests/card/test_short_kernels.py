@@ -109,7 +109,7 @@ def test_more_work_of_a_short_kernel_is_judged_as_such(judged: Any, launched: st
 def test_a_row_says_what_its_verdict_leaves_out(judged: Any) -> None:
     row = judged["a tenth", "launch"]
     assert re.search(r"slower than the old code, overhead of 3\.5\d* µs excluded \(tolerance", row["reason"])
-    assert re.search(r"measured +moved 328 kB in 8\.\d+ µs (3\.5\d* µs overhead): ", row["message"])
+    assert re.search(r"measured +moved 328 kB in 8\.\d+ µs \(3\.5\d* µs overhead\): ", row["message"])
 
 
 WARM = f"""

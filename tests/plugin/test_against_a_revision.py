@@ -55,7 +55,7 @@ def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
             r"bandwidth: .*; baseline: HEAD \([0-9a-f]{10}\)",
             r"REGRESSED: 8\d\.\d % slower than the old code \(tolerance 50\.0 %\)",
             r" +old code +\S+ GB/s \(HEAD \([0-9a-f]{10}\), \d+ pairs, ± \S+ %\)",
-            r" +accept it +in review: .*",
+            r" +accept it +in code review: .*",
             r"test_kernel\.py:\d+: REGRESSED",
             r"test_new .* UNDECIDED( +no old measurement)?",
         ]

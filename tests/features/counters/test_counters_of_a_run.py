@@ -193,7 +193,7 @@ def test_what_fails_is_one_line_and_no_verdict_and_after_two_in_a_row_no_more_is
     assert held.startswith("DRAM was not counted: ncu counted nothing: another")
     assert untried == (
         "DRAM was not counted: not tried any more: 2 tries in a row failed, the last time: ncu counted nothing: "
-        "another profiler uses the counters: end it, or pause …"
+        "another profiler uses the counters: end it, or pause DCGM …"
     )
     assert [bytes_read(row) for row in rows] == [None] * 3
     assert len((gpu.path / "notes").read_text().splitlines()) == 2
