@@ -149,7 +149,7 @@ def run_selftest(device: str) -> tuple[str, int]:
 
 
 def ask_child(device: str, *, compare: bool = False, mib: int | None = None) -> dict[str, Any] | str:
-    """Return the device as a new process sees it, or why there is none."""
+    """Open the device in a new process; return what it reports, or its error."""
     what = ("--compare", *((f"--mib={mib}",) if mib else ())) if compare else ("--describe",)
     command = [sys.executable, str(Path(__file__).resolve()), "--device", device, *what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

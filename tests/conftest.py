@@ -182,7 +182,7 @@ def counted(counting: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def _loaded_once() -> None:
-    """Load ml_dtypes, vl-convert and all of Numba, most of which is loaded when the first function is compiled."""
+    """Load ml_dtypes, vl-convert and Numba. Numba loads most of its modules when it first compiles a function."""
     if find_spec("numba") is not None:
         import_module("numba").njit(lambda: 0)()
     for name in ("ml_dtypes", "vl_convert"):

@@ -257,9 +257,8 @@ def run_untimed(workload: Workload, synchronize: Call | None = None) -> object:
 class Device(ABC):
     """Measure or count the work of tests; also the base of devices from `pytest_bandwidth_devices`.
 
-    Every device sets `identity` and `xp`, and defines the abstract methods. The other methods fit a device that
-    compiles no CUDA kernels and counts, rather than times, what callables move. A device that times them is a
-    `TimedDevice`.
+    Every device sets `identity` and `xp`, and defines the abstract methods. The other methods are right for a device
+    that compiles no CUDA kernels and counts the bytes of callables. A device that times them is a `TimedDevice`.
 
     xp: its array module: cupy on a GPU, numpy on the host. peak: the bandwidth that it cannot exceed; None where
     unknown. launches_old_code: whether it has `old_code`. times_any_stream: whether the work's stream may be unknown to

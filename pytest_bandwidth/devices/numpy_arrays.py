@@ -149,7 +149,7 @@ _OF_ML_DTYPES = ("float8_", "float6_", "float4_", "int4", "uint4", "int2", "uint
 
 
 def resolve_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype; ``"bfloat16"`` through ml_dtypes. Raises UsageError for what is not a dtype."""
+    """Return the NumPy dtype; ``"bfloat16"`` through ml_dtypes. Raises UsageError for unknown names."""
     if isinstance(dtype, str) and dtype in ("bfloat16", "bf16"):
         try:
             bfloat16: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)

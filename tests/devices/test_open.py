@@ -1,4 +1,4 @@
-"""Names of devices: the one that a process tells its new processes opens the same device there."""
+"""Names of devices: a process passes one to its new processes, which open the same device."""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,4 @@
-"""Which arrays are found in a call, what is not an array, and what cannot be measured as it is."""
+"""Find the arrays of a call, pass over other values, and refuse arrays that cannot be measured."""
 
 from collections import deque, namedtuple
 from dataclasses import dataclass
