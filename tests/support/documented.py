@@ -17,6 +17,20 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 STAND_IN, VARIES = "tests stand in for ", "varies: "
+# What differs from run to run: in a summary's table, and in the message of a failure.
+_VARYING = {
+    "table": (
+        r"GB/s( share)?( bound by)?( against baseline detects)?",
+        r"\d[\d.]{2,}( \d+ % of (probe|peak))?( [a-z]+)?( [-+]\d[\d.]* % on \d[\d.]* (GB/s|% of probe) ≥ \d[\d.]* %)?",
+    ),
+    "failure": (
+        r"\d[\d.]* GB/s( \([\d.]+ % of the probe's [\d.]+ GB/s\))?",
+        r"± \d[\d.]* %\)( vs\. probe [\d.]+ %, was [\d.]+ %)?",
+        r"\d[\d.]* (%|ms|µs)",
+        r"[0-9a-f]{10}",
+        r"\d+ pairs",
+    ),
+}
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<kind>\S*)[^\n]*\n(?P<text>.*?)^```$", re.S | re.M)
 _FILE = re.compile(r"^(?:#|//) ([\w./-]+\.\w+)\n")
 _IN_TEXT = re.compile(r"`((?:pytest|pytest-bandwidth|python|make) [^`\n…]+)`")
@@ -100,10 +114,10 @@ def words(command: str, folder: Path) -> list[str]:
 def printed(block: Block) -> re.Pattern[str]:
     """Compile the text block to what must be printed, spaces and line ends alike.
 
-    The line before a block may say what varies, ``<!-- varies: REGEX or REGEX -->``: where one matches the block,
-    anything that it matches will do.
+    The line before a block may say what varies, ``<!-- varies: table -->``: where one of those patterns matches the
+    block, anything that it matches will do.
     """
-    given = block.mark.removeprefix(VARIES).split(" or ") if block.mark else []
+    given = _VARYING[block.mark.removeprefix(VARIES)] if block.mark else ()
     rest, expected, used = plain(block.text), "", set()
     while rest:
         for regex in given:
