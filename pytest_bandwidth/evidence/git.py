@@ -102,11 +102,6 @@ def commit_named(tree: Path, name: str) -> str:
     return git(tree, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
 
 
-def is_hash(name: str) -> bool:
-    """Return whether `commit_named` takes a name as digits of a hash."""
-    return _HASH.fullmatch(name) is not None
-
-
 def commit_of_hash(tree: Path, digits: str) -> str:
     """Return the full hash of the one commit whose hash begins with these digits. Raises UsageError."""
     objects = git(tree, "rev-parse", f"--disambiguate={digits}").split()

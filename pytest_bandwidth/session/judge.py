@@ -19,7 +19,7 @@ from pytest_bandwidth.evidence.commit_pairs.build import Build, check_extensions
 from pytest_bandwidth.evidence.commit_pairs.commits import BaselineCommits
 from pytest_bandwidth.evidence.commit_pairs.pairs import CommitPairs, against_evidence, decide_counted
 from pytest_bandwidth.evidence.commit_pairs.process import NO_ROWS, RevisionCode, Rows, Worktrees
-from pytest_bandwidth.evidence.commit_pairs.worktree import Revision, remove_leftovers
+from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, FreshProcesses, JudgedTest
 from pytest_bandwidth.evidence.git import is_shallow
 from pytest_bandwidth.evidence.old_kernel import OldKernels, why_not_loadable
@@ -32,6 +32,7 @@ from pytest_bandwidth.measuring.measurer import QUIET_WAIT_SECONDS, HookedPeak, 
 from pytest_bandwidth.measuring.progress import Progress
 from pytest_bandwidth.measuring.task import Task
 from pytest_bandwidth.options.settings import ANCHOR, Settings
+from pytest_bandwidth.storage.own_folders import remove_temporary_folders
 
 # The time for each test of a process that only reports its tests' code: it runs each once.
 REPORT_SECONDS_EACH = 10.0
@@ -182,7 +183,7 @@ class Judge:
                 f"--bandwidth-against: found {ANCHOR} with a device that only counts, expected a revision: "
                 "--bandwidth-against=REV"
             )
-        remove_leftovers()
+        remove_temporary_folders()
         _ = self.baseline
         whole, settings = self._whole_baseline, self.settings
         unneeded = settings.writes_baseline or settings.settle == "never" or self._identity.counts_only

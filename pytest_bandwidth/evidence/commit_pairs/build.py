@@ -2,7 +2,6 @@
 
 CACHE/builds/KEY                 KEY: a hash of everything that the build depends on
 CACHE/builds/KEY/owner.lock      shared while processes use the build; exclusive for making or removing it
-CACHE/builds/KEY/mark.json       as for any worktree
 CACHE/builds/KEY/tree            the worktree, with the build's files
 CACHE/builds/KEY/environment     the packages that the build installed
 CACHE/builds/KEY/build.log       the output of the command
@@ -29,6 +28,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -41,9 +41,7 @@ from pytest_bandwidth.evidence.commit_pairs.worktree import (
     Revision,
     add_tree,
     commit_of,
-    record_in,
     remove_tree,
-    repository_of_mark,
     top_of,
 )
 from pytest_bandwidth.evidence.git import CODE_SUFFIXES, git, repository_of
@@ -260,7 +258,7 @@ class Built:
 
     def _is_built(self) -> bool:
         """Return whether the tree is there, with the commit's files as they were right after the build."""
-        tree = record_in(self._folder / BUILT, LARGEST_BUILT_BYTES).get("tree")
+        tree = _record_in(self._folder / BUILT).get("tree")
         try:
             return tree is not None and bool(tree == _state(Path(self.revision.tree), self.revision.commit))
         except UsageError:
@@ -289,7 +287,7 @@ def remove_old_builds(builds: Path, but: Path) -> None:
     folders = [path for path in builds.iterdir() if path != but and path.is_dir() and not path.is_symlink()]
     kept, kept_bytes = 1, 0
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
-        size = record_in(folder / BUILT, LARGEST_BUILT_BYTES).get("bytes")
+        size = _record_in(folder / BUILT).get("bytes")
         # A build that was never finished has no size in its record.
         kept, kept_bytes = kept + 1, kept_bytes + (size if isinstance(size, int) else 0)
         if kept <= MOST_KEPT and kept_bytes <= MOST_KEPT_BYTES:
@@ -301,12 +299,20 @@ def remove_old_builds(builds: Path, but: Path) -> None:
             folder.rmdir()
 
 
+def _record_in(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; an empty one if the file is missing or holds no object."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            record = json.loads(opened.read(LARGEST_BUILT_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
 def _clear(folder: Path, but: tuple[str, ...] = ()) -> None:
     """Remove a build and git's record of its tree, but not its lock, which this process holds exclusively."""
     (folder / BUILT).unlink(missing_ok=True)
-    repository = repository_of_mark(folder)
-    if repository is not None:
-        remove_tree(repository, folder)
+    remove_tree(folder / TREE)
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +11,9 @@ import pytest
 from repositories import committed, git
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.commit_pairs.worktree import PREFIX, CheckedOut, remove_leftovers, remove_records
+from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
 from pytest_bandwidth.storage import own_folders
+from pytest_bandwidth.storage.own_folders import remove_temporary_folders, temporary_folder
 
 
 @pytest.fixture
@@ -36,11 +34,6 @@ def repo(tmp_path, monkeypatch):
 
 def worktrees(repo):
     return git(repo, "worktree", "list").splitlines()
-
-
-def sweep(repo):
-    remove_leftovers()
-    remove_records(repo)
 
 
 def test_holds_the_revision_and_leaves_the_repository_alone(repo, tmp_path, monkeypatch):
@@ -81,191 +74,96 @@ def test_what_is_no_commit_is_an_error_of_one_line(repo, name, message):
 
 
 KEEPS = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from pytest_bandwidth.evidence.commit_pairs.worktree import CheckedOut
-kept = CheckedOut(Path(sys.argv[1]), "HEAD~1")
-print(kept.revision.tree, flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.fixture
-def start(repo):
-    """Starts processes that keep HEAD~1 checked out: process and tree of each."""
-    processes = []
-
-    def started():
-        processes.append(subprocess.Popen([sys.executable, "-c", KEEPS, str(repo)], stdout=subprocess.PIPE, text=True))
-        return processes[-1], Path(processes[-1].stdout.readline().strip())
-
-    yield started
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def left_over(repo):
-    """The tree of a process that was killed: nobody has its lock."""
-    left = CheckedOut(repo, "HEAD~1")
-    left._owned.release()
-    return Path(left.revision.tree)
-
-
-@pytest.fixture
-def leftover(repo):
-    return left_over(repo)
-
-
-def test_what_a_killed_process_left_goes_next_time_and_a_living_ones_stays(repo, start):
-    process, tree = start()
-    assert stays(repo, tree)
-    process.kill()
-    process.wait()
-    assert (tree / "a.txt").exists()
-    CheckedOut(repo, "HEAD").remove()
-    assert not tree.parent.exists()
-    assert len(worktrees(repo)) == 1
-
-
-def test_a_leftover_that_is_half_gone_goes_as_well(repo, leftover):
-    git(repo, "worktree", "lock", str(leftover))
-    (leftover / ".git").unlink()
-    sweep(repo)
-    assert not leftover.parent.exists()
-    assert len(worktrees(repo)) == 1
-
-
-@pytest.mark.parametrize("name", ["mine/elsewhere", f"{PREFIX}experiment/tree"])
-def test_a_users_own_worktree_stays_with_all_that_lies_beside_it(repo, tmp_path, name):
-    own = tmp_path / "tmp" / name
-    git(repo, "worktree", "add", "-q", "--detach", str(own))
-    (own / "work.txt").write_text("not committed yet")
-    (own.parent / "notes.txt").write_text("weeks of work")
-    CheckedOut(repo, "HEAD").remove()
-    assert [line.split()[0] for line in worktrees(repo)] == [str(repo), str(own)]
-    assert (own / "work.txt").read_text() == "not committed yet"
-    assert sorted(os.listdir(own.parent)) == sorted([own.name, "notes.txt"]), "nothing was created while looking"
-
-
-def stays(repo, leftover):
-    sweep(repo)
-    return (leftover / "a.txt").exists() and len(worktrees(repo)) == 2
-
-
-OTHER_FIELDS = ({"repository": 7}, {"folder": "/tmp/where-it-was"}, {"user": 54321})
-
-
-def test_a_leftover_that_is_not_surely_the_plugins_own_stays(repo, leftover, monkeypatch):
-    folder, mark = leftover.parent, leftover.parent / "mark.json"
-    plain = mark.read_text()
-    told = json.loads(plain)
-    assert all(fields.keys() < told.keys() for fields in OTHER_FIELDS)
-    others = [json.dumps({**told, **fields}) for fields in OTHER_FIELDS]
-    for text in (*others, "", "null", "{}", "[" * 100_000):
-        mark.write_text(text)
-        assert stays(repo, leftover), text[:40]
-    mark.write_text(plain)
-    for missing in ("owner.lock", "mark.json"):
-        (folder / missing).rename(folder / "elsewhere")
-        assert stays(repo, leftover)
-        assert not (folder / missing).exists(), "it gets none"
-        (folder / "elsewhere").rename(folder / missing)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    folder.chmod(0o770)  # others may write to it
-    assert stays(repo, leftover)
-    folder.chmod(0o700)
-    with monkeypatch.context() as of_another_machine:
-        of_another_machine.setattr(own_folders, "_machine", lambda: "0123abcd")
-        assert stays(repo, leftover)
-    (folder / "notes.txt").write_text("what a user found out meanwhile")
-    sweep(repo)
-    assert (len(worktrees(repo)), os.listdir(folder)) == (1, ["notes.txt"])
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("name", [".", "owner.lock", "mark.json"])
-def test_what_another_user_owns_is_not_believed(repo, leftover, name):
-    folder = leftover.parent
-    os.chown(folder / name, 54321, -1)
-    assert stays(repo, leftover)
-    os.chown(folder / name, os.getuid(), -1)
-    sweep(repo)
-    assert not folder.exists()
-
-
-def test_a_tree_that_cannot_be_seen_from_here_keeps_its_record(repo, tmp_path, start):
-    # As in another container, or on another host, that shares the repository and not the temporary folder.
-    _, alive = start()
-    leftover = left_over(repo)
-    alive.parent.rename(tmp_path / "out of sight")
-    (leftover / ".git").unlink()  # git itself cannot remove this one
-    CheckedOut(repo, "HEAD").remove()
-    assert not leftover.parent.exists()
-    (tmp_path / "out of sight").rename(alive.parent)
-    assert git(alive, "rev-parse", "HEAD") == git(repo, "rev-parse", "HEAD~1")
-    assert len(worktrees(repo)) == 2
-
-
-@pytest.mark.parametrize("with_its_folder", [False, True])
-def test_a_leftover_from_before_a_restart_of_the_machine_goes(repo, leftover, monkeypatch, with_its_folder):
-    if with_its_folder:
-        shutil.rmtree(leftover.parent)  # temporary folders are often in memory
-        sweep(repo)
-        assert len(worktrees(repo)) == 2
-    monkeypatch.setattr(own_folders, "_boot", lambda: "0123abcd")
-    sweep(repo)
-    assert not leftover.parent.exists()
-    assert len(worktrees(repo)) == 1
-
-
-@pytest.mark.parametrize("repository_is_gone", [False, True])
-def test_a_run_in_another_repository_takes_leftovers_and_their_records_away(repo, leftover, repository_is_gone):
-    if repository_is_gone:
-        shutil.rmtree(repo)
-    remove_leftovers()
-    assert not leftover.parent.exists()
-    assert repository_is_gone or len(worktrees(repo)) == 1
-
-
-KEEPS_FILES = """
-import os, sys, time
 from pytest_bandwidth.storage.own_folders import temporary_folder
+if sys.argv[1] == "a tree":
+    kept = CheckedOut(Path.cwd(), "HEAD~1")
+    print(Path(kept.revision.tree, "a.txt"), flush=True)
+    time.sleep(600)
 with temporary_folder() as folder:
     (folder / "file").write_text("text")
-    if sys.argv[1] == "forks":
+    if sys.argv[1] == "a folder that a fork had, too":
         child = os.fork()
         if child == 0:
             sys.exit()
         os.waitpid(child, 0)
-    print(folder, flush=True)
+    print(folder / "file", flush=True)
     time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("what", ["keeps", "forks"])
-@pytest.mark.usefixtures("repo")
-def test_a_killed_processs_temporary_folder_goes_and_a_living_ones_stays(what):
-    command = [sys.executable, "-c", KEEPS_FILES, what]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        folder = Path(process.stdout.readline().strip())
-        remove_leftovers()
-        assert (folder / "file").exists()
+@pytest.mark.parametrize("what", ["a tree", "a folder", "a folder that a fork had, too"])
+def test_what_a_killed_process_left_goes_next_time_and_a_living_ones_stays(repo, tmp_path, what):
+    command = [sys.executable, "-c", KEEPS, what]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=repo) as process:
+        file = Path(process.stdout.readline().strip())
+        remove_temporary_folders()
+        assert file.exists()
         process.kill()
-    assert (folder / "file").exists()
-    remove_leftovers()
-    assert not folder.exists()
+    assert file.exists()
+    CheckedOut(repo, "HEAD").remove()
+    assert not file.exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
-@pytest.mark.usefixtures("repo")
-def test_a_link_with_the_name_of_a_leftover_is_not_followed(tmp_path):
-    with own_folders.temporary_folder() as folder:
+def test_a_users_own_worktree_stays(repo, tmp_path):
+    own = tmp_path / "tmp" / "pytest-bandwidth-tmp-experiment" / "tree"
+    git(repo, "worktree", "add", "-q", "--detach", str(own))
+    (own / "work.txt").write_text("not committed yet")
+    CheckedOut(repo, "HEAD").remove()
+    assert [line.split()[0] for line in worktrees(repo)] == [str(repo), str(own)]
+    assert (own / "work.txt").read_text() == "not committed yet"
+    assert os.listdir(own.parent) == ["tree"], "nothing was created while looking"
+
+
+@pytest.fixture
+def leftover(repo):
+    """Return the folder of a process that was killed: nobody has its lock."""
+    with temporary_folder() as folder:
         name = folder.name
-    kept = tmp_path / "kept"
-    kept.mkdir(mode=0o700)
-    (kept / own_folders.LOCK).touch()
-    (tmp_path / "tmp" / name).symlink_to(kept)
-    remove_leftovers()
+    left = repo.parent / "tmp" / name
+    left.mkdir(mode=0o700)
+    (left / own_folders.LOCK).touch()
+    return left
+
+
+def stays(leftover):
+    remove_temporary_folders()
+    return leftover.exists()
+
+
+def test_a_folder_that_is_not_surely_a_dead_processes_stays(leftover, monkeypatch):
+    (leftover / own_folders.LOCK).rename(leftover / "elsewhere")
+    assert stays(leftover)
+    assert not (leftover / own_folders.LOCK).exists(), "it gets none"
+    (leftover / "elsewhere").rename(leftover / own_folders.LOCK)
+    leftover.chmod(0o770)  # others may write to it
+    assert stays(leftover)
+    leftover.chmod(0o700)
+    with monkeypatch.context() as of_another_machine:
+        of_another_machine.setattr(own_folders, "_machine", lambda: "0123abcd")
+        assert stays(leftover)
+    unfinished = leftover.rename(leftover.with_name(f".{leftover.name}"))
+    assert stays(unfinished)
+    os.utime(unfinished, (1, 1))
+    assert not stays(unfinished), "nobody takes as long to make one"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("name", [".", "owner.lock"])
+def test_what_another_user_owns_stays(leftover, name):
+    os.chown(leftover / name, 54321, -1)
+    assert stays(leftover)
+    os.chown(leftover / name, os.getuid(), -1)
+    assert not stays(leftover)
+
+
+def test_a_link_with_the_name_of_a_leftover_is_not_followed(leftover, tmp_path):
+    kept = leftover.rename(tmp_path / "kept")
+    leftover.symlink_to(kept)
+    remove_temporary_folders()
     assert kept.exists()
 
 
