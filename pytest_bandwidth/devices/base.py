@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pytest_bandwidth.domain.code.identity import MeasuredCode
-from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
@@ -422,15 +422,6 @@ class Device(ABC):
         from pytest_bandwidth.devices.contents import host_contents  # NumPy, which commands do without
 
         return host_contents(array)
-
-    @property
-    def newest_ptx(self) -> Version | None:
-        """Return the newest version of PTX that the driver accepts; None where it accepts no PTX."""
-        return None
-
-    def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
-        """Return why an old kernel cannot be loaded here, from its machine code or else its PTX; None where it can."""
-        return f"the device {self.identity.kind} cannot run old code"
 
     def old_code(
         self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None, cubin: bytes | None = None

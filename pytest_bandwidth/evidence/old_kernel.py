@@ -8,7 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -21,7 +21,6 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
 from pytest_bandwidth.domain.code.stored_kernel import (
-    CUBIN,
     CubinSource,
     LaunchShape,
     cubin_of_text,
@@ -29,15 +28,13 @@ from pytest_bandwidth.domain.code.stored_kernel import (
     shape_of,
     target_of,
     text_of_cubin,
-    version_of,
     why_not_interchangeable,
 )
-from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
-from pytest_bandwidth.domain.units import counted, format_seconds
+from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence.fresh_processes import JudgedTest
 from pytest_bandwidth.evidence.processes.child import Child, StartedAhead
@@ -261,39 +258,6 @@ def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
     if resources is not None and shape == shape_of(recorded_resources(asdict(resources))):
         raise BandwidthError("the variables set for its launches differ")
     return shape
-
-
-def why_not_loadable(
-    device: Device, entries: Collection[Entry], old_ptx: PtxSource, old_cubin: CubinSource
-) -> str | None:
-    """Return a message about kernels of the entries that the driver cannot load; None if it can load all.
-
-    Only PTX of a version newer than the driver is tried: the driver may refuse it. Files that are missing or damaged
-    are left to the tests that need them.
-    """
-    takes = device.newest_ptx
-    refused: list[str] = []
-    kernels = {(entry.code["ptx"], entry.code.get(CUBIN)): entry for entry in entries if "ptx" in entry.code}
-    for entry in kernels.values() if takes is not None else ():
-        with suppress(BandwidthError):
-            ptx = old_ptx(entry.code["ptx"])
-            version = version_of(ptx)
-            if version is None or takes is None or version <= takes:
-                continue
-            cubin = None
-            with suppress(BandwidthError):
-                cubin = old_cubin(entry.code)
-            why = device.why_not_loaded(ptx, cubin)
-            if why is not None:
-                refused.append(why)
-    if not refused:
-        return None
-    compiler, driver = (device.identity.facts.get(name) for name in (COMPILER_SETTING, "cuda_driver"))
-    return (
-        f"old kernels cannot run here: {len(refused)} of the baseline's {counted(len(kernels), 'kernel')} need a newer "
-        f"driver than that of CUDA {driver} (NVRTC is {compiler}): {refused[0]}; update the driver, or run "
-        "--bandwidth-update here, which keeps machine code"
-    )
 
 
 # Old code that runs longer than these seconds, and longer than this factor times the new code's time, hangs.

@@ -22,7 +22,7 @@ from pytest_bandwidth.evidence.commit_pairs.process import NO_ROWS, RevisionCode
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
 from pytest_bandwidth.evidence.fresh_processes import FRESH_SECONDS_LEAST, FreshProcesses, JudgedTest
 from pytest_bandwidth.evidence.git import is_shallow
-from pytest_bandwidth.evidence.old_kernel import OldKernels, why_not_loadable
+from pytest_bandwidth.evidence.old_kernel import OldKernels
 from pytest_bandwidth.evidence.processes.child import Invocation
 from pytest_bandwidth.judging.evidence import Evidence, code_alone, first_evidence
 from pytest_bandwidth.judging.judge import Judged, OldCodeTime, Resolver, judge
@@ -147,15 +147,6 @@ class Judge:
         """Return whether another device's baseline is useful: this run can run its code, and does not write it."""
         comparable = self.measurer.device.launches_old_code or self._identity.on_host
         return comparable and not self.settings.writes_baseline
-
-    @property
-    def why_old_kernels_cannot_run(self) -> str | None:
-        """Return a message about the baseline's kernels that this machine cannot load; None without such kernels."""
-        device, old = self.measurer.device, self.old_code
-        unneeded = self.settings.update or self.settings.settle == "never"
-        if unneeded or self.baseline is None or old is None or not device.launches_old_code:
-            return None
-        return why_not_loadable(device, self.baseline.entries.values(), old.ptx, old.cubin)
 
     def rows_elsewhere(self, nodeid: str, file: Path, of_file: Sequence[str], progress: Progress) -> Rows:
         """Return the revision's rows about a test's code, by label; unchanged code need not be measured.

@@ -106,8 +106,8 @@ class BandwidthSession:
         lines = [header_line(device_plain(identity, peak), judged_by)]
         if judge is None:
             return lines
-        notes = (None if judge.baseline is None else judge.baseline.note, judge.why_old_kernels_cannot_run)
-        lines += [f"bandwidth: {printable(note)}" for note in notes if note is not None]
+        if judge.baseline is not None and judge.baseline.note is not None:
+            lines.append(f"bandwidth: {printable(judge.baseline.note)}")
         # Timed runs of an update belong to a commit.
         updates = settings.writes_baseline and not identity.counts_only
         if updates and (uncommitted := uncommitted_code(self._config.rootpath, settings.baseline)):

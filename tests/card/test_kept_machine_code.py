@@ -60,10 +60,9 @@ def test_an_update_keeps_machine_code_once_for_all_kernels_of_a_source(written: 
 def test_the_changed_kernel_regresses_beside_its_old_machine_code(card: Card, folder: Path) -> None:
     """The driver takes no PTX that uses what the kernel uses: machine code alone is the old kernel."""
     (folder / "copies.cu").write_text(source({2: MORE}))
-    rows, shown = judged(card, folder, {2: SLOWER}, "-k", "test_copy and 2", **OLD_DRIVER)
+    rows, _ = judged(card, folder, {2: SLOWER}, "-k", "test_copy and 2", **OLD_DRIVER)
     assert "slower than the old code" in rows[2]["reason"]
     assert NOT_KEPT not in rows[2]["reason"]
-    assert "old kernels cannot run" not in shown
 
 
 def spoil(file: Path, case: str) -> None:

@@ -131,8 +131,6 @@ class Ended(BaseException):
 class Device(ScriptedDevice):
     """Gives old code, or what is wrong with it."""
 
-    newest_ptx = (9, 0)
-
     def __init__(self, load):
         super().__init__(kernel_script=repeat(2e-3, 1e-3))
         self.load, self.done, self.given = load, [], []
@@ -141,9 +139,6 @@ class Device(ScriptedDevice):
         assert (workload.label, old, new, shape) == ("a", "old", "new", None)
         self.given.append(cubin)
         return self.load(self)
-
-    def why_not_loaded(self, old, cubin):
-        raise NotImplementedError
 
 
 def beside(device, told, asked=ASKED):

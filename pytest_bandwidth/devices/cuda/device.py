@@ -54,7 +54,7 @@ from pytest_bandwidth.devices.numpy_arrays import (
 from pytest_bandwidth.devices.red_zones import ZONE_BYTES, RedZones
 from pytest_bandwidth.devices.sampling import measure_timed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
-from pytest_bandwidth.domain.code.stored_kernel import LaunchShape, Version
+from pytest_bandwidth.domain.code.stored_kernel import LaunchShape
 from pytest_bandwidth.domain.device import Conditions, Fact
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import FLOOR_SECONDS, KernelResources, Measurement
@@ -306,14 +306,6 @@ class CudaDevice(TimedDevice):
                 runtime.wait_device()
             with runtime.counted_range(stream, workload.written_share(self.nbytes)):
                 return workload.call()
-
-    @property
-    def newest_ptx(self) -> Version | None:
-        return kernels.newest_ptx(self._cupy)
-
-    def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
-        with self._current():
-            return kernels.why_not_loaded(self._cupy, old, cubin if self._codes.loads_machine_code else None)
 
     def old_code(
         self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None, cubin: bytes | None = None

@@ -236,18 +236,6 @@ def _loaded(cupy: Any, code: bytes, name: str, like: Any) -> Any:
     return kernel
 
 
-def why_not_loaded(cupy: Any, ptx: str, cubin: bytes | None) -> str | None:
-    """Return why the driver takes a kernel neither as machine code nor as PTX; None where it takes one of them."""
-    why = ""
-    for code in dict.fromkeys((cubin, None)):
-        try:
-            old_kernel(cupy, ptx, code)
-            return None
-        except KernelError as error:
-            why = str(error)
-    return why
-
-
 def keep_arrays(gpu: GpuArrays, args: Iterable[Any]) -> Call:
     """Copy the contiguous arrays among arguments, on the current device; return a function that restores them.
 
