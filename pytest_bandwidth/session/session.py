@@ -148,10 +148,10 @@ class BandwidthSession:
         of_file = self._by_file.get(item.path, [])
         if "bandwidth" not in getattr(item, "fixturenames", ()):  # it requests the fixture in its body
             of_file = [*of_file, item.nodeid]
-        test, line = getattr(item, "function", None), Progress(item.name, self._line)
+        line = Progress(item.name, self._line)
         rows = NO_ROWS if judge is None else judge.rows_elsewhere(item.nodeid, item.path, of_file, line)
         files = partial(files_of_test, self._read_files, request)
-        return Bandwidth(self._measurer, marker, item.path, line, test, rows, files, self._watching)
+        return Bandwidth(self._measurer, marker, item.path, line, rows, files, self._watching)
 
     def _watching(self, watched: Watched) -> list[Watch]:
         """Return the watches of the hook `pytest_bandwidth_watch` for a measurement."""
