@@ -173,7 +173,7 @@ class _Reader:
             expected = "expected one of them, such as bandwidth: 1747.1 GB/s"
             self.problems.add(key.line, f"found neither bandwidth nor counts, {expected}")
             return None
-        share = self._share_of_peak(written, values, gbps, peak_gbps)
+        share = values.get("of_peak") if peak_gbps is None or gbps is None else gbps / peak_gbps
         if runs:
             self._check_median(written, values, recorded)
         moved = values.get("bytes", {})
@@ -206,23 +206,6 @@ class _Reader:
                 f"found bandwidth {shown(node.text)}, expected {figure(least)} to {figure(most)} GB/s, as in its runs: "
                 "write one of these, or remove the line `runs` to set it by hand",
             )
-
-    def _share_of_peak(
-        self, written: Mapping[str, Scalar], values: Mapping[str, Any], gbps: float | None, peak_gbps: float | None
-    ) -> float | None:
-        share: float | None = values.get("of_peak")
-        if share is None or peak_gbps is None or gbps is None:
-            return share
-        node, stated = written["of_peak"], values.get("bandwidth", gbps)
-        derived = stated / peak_gbps
-        loose = last_place(written["bandwidth"].text) / peak_gbps if "bandwidth" in written else 0.0
-        if abs(share - derived) > 5e-4 and not agrees(share, derived, last_place(node.text) + loose):
-            self.problems.add(
-                node.line,
-                f"found of_peak {shown(node.text)}, expected {derived * 100:.4g} % ({stated:.6g} of the device's peak "
-                f"{peak_gbps:.6g} GB/s): write that or remove the line",
-            )
-        return gbps / peak_gbps
 
     def _fields(self, node: MappingNode, fields: Mapping[str, Field], where: str, prefix: str) -> dict[str, Any]:
         """Return the typed values of a mapping by name, without unknown names."""

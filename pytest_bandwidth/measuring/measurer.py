@@ -52,22 +52,15 @@ def lock_folder() -> Path:
     Each user has a folder: any user could hold a lock file of all users for ever. Measurements of other users keep the
     device busy, which the plugin detects.
 
-    It is in the temporary folder, where all of a user's processes find it. XDG_RUNTIME_DIR is not set in each process,
-    and is removed at the last log-out. Where another user or a file has the name, the folder is in XDG_RUNTIME_DIR or
-    /run/user/UID: no other user can take a name there.
-    Raises DeviceUnavailable where both are taken or cannot be written: nothing is measured without a lock.
+    It is in the temporary folder, where all of a user's processes find it.
+    Raises DeviceUnavailable where its name is taken or it cannot be written: nothing is measured without a lock.
     """
-    user = os.getuid()
-    folder = Path(tempfile.gettempdir()) / f"pytest-bandwidth-{user}"
-    found = what_is_wrong(folder)
-    if found is None:
-        return folder
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}") / "pytest-bandwidth"
-    if runtime.is_absolute() and what_is_wrong(runtime) is None:
-        return runtime
-    raise DeviceUnavailable(
-        f"the folder of locks {folder} is not this user's alone ({found}): remove it, or set TMPDIR"
-    )
+    folder = Path(tempfile.gettempdir()) / f"pytest-bandwidth-{os.getuid()}"
+    if (found := what_is_wrong(folder)) is not None:
+        raise DeviceUnavailable(
+            f"the folder of locks {folder} is not this user's alone ({found}): remove it, or set TMPDIR"
+        )
+    return folder
 
 
 class DeviceLock:

@@ -215,23 +215,6 @@ def test_rounding_of_a_bandwidth_is_no_mismatch(tmp_path, written, fine):
         assert problems(tmp_path, body) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("written", "fine"), [("85.7%", True), ("0.857", True), ("86%", True), ("85.9%", False), ("80%", False)]
-)
-def test_utilization_follows_from_a_known_peak(tmp_path, written, fine):
-    text = (
-        "schema: 2\ndevice: {name: X, peak: 2039 GB/s}\ntests:\n"
-        f"  test:\n    bandwidth: 1747.1 GB/s\n    of_peak: {written}\n"
-    )
-    if fine:
-        assert load(tmp_path, text).entries["test"].utilization == pytest.approx(0.857, abs=0.004)
-    else:
-        found = problems(tmp_path, text)
-        assert found[0].startswith(
-            f"6: found of_peak {written!r}, expected 85.68 % (1747.1 of the device's peak 2039 GB/s): write"
-        )
-
-
 def test_what_is_no_file_or_past_the_size_limit_is_not_read(tmp_path):
     with pytest.raises(
         BaselineError, match=r"none\.yaml: found no such file, expected a baseline: --bandwidth-update makes one"
