@@ -16,14 +16,12 @@ import yaml
 from pytest_bandwidth.baseline.code_files import file_names, folder_of, write_code
 from pytest_bandwidth.baseline.files import error, locked, make_folder, not_writable, replace_file
 from pytest_bandwidth.baseline.locate import check_device, device_of
-from pytest_bandwidth.baseline.parse import LOADER, MappingNode, Node, Scalar, SourceText, events_of
+from pytest_bandwidth.baseline.parse import LOADER, MappingNode, SourceText, events_of
 from pytest_bandwidth.baseline.reader import Document, read, read_text
 from pytest_bandwidth.baseline.runs import ATTRIBUTES, NOTHING, SUFFIX, append_lines, path_of, run_lines, setup_of
 from pytest_bandwidth.baseline.schema import (
     ENTRY_FIELDS,
-    HEADER_KEYS,
     RECORDED,
-    TESTS,
     entry_fields,
     is_measured,
     render_device,
@@ -161,15 +159,14 @@ def _changes(baseline: Baseline, device: BaselineDevice, updates: Sequence[Entry
 # ---- entries in a file's text: only the touched entries' lines change, every other character stays -------------------
 
 # An entry in a person's layout is edited by its lines: the parser's marks give each field's place. If fields share
-# lines, the entry is written afresh, with its comments above it. A file whose tests are not below a ``tests:`` line of
-# their own is written afresh as a whole, in the same manner.
+# lines, or a changed value has several, the entry is written afresh, with its comments above it.
 _SCHEMA_LINE = re.compile(r"^schema:[^\n]*\n", re.MULTILINE)
 # In a text without its scalars, a ``#`` always begins a comment.
 _COMMENT = re.compile(r"#[^\n]*")
 
 
 class NotByLines(Exception):
-    """Raised where fields share lines, or are not below their entry's key."""
+    """Raised where fields share lines, a changed value has several, or the tests are not below a line ``tests:``."""
 
 
 def edited(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
@@ -181,22 +178,23 @@ def edited(document: Document, device: BaselineDevice | None, changes: Sequence[
     baseline = document.baseline
     written = {change.key: change.after for change in changes if change.after is not None}
     keys = baseline.entries.keys() - {change.key for change in changes} | written.keys()
-    for edit in (_by_lines, _afresh):
-        with suppress(BaselineError, NotByLines, yaml.YAMLError):
-            text = edit(document, device if baseline.device is None else None, changes)
-            found = read_text(SourceText(text), Path(baseline.path or ""), without_runs=True).baseline
-            header = found.device == (baseline.device or device) and found.tolerance == baseline.tolerance
-            if not header or found.entries.keys() != keys:
-                continue
-            # The text alone lacks recorded figures; each figure in it must be the entry's.
-            if all(_as_written(found.entries[key]) == _as_written(entry) for key, entry in written.items()):
-                return text
+    with suppress(BaselineError, NotByLines, yaml.YAMLError):
+        text = _by_lines(document, device if baseline.device is None else None, changes)
+        found = read_text(SourceText(text), Path(baseline.path or ""), without_runs=True).baseline
+        header = found.device == (baseline.device or device) and found.tolerance == baseline.tolerance
+        # The text alone lacks recorded figures; each figure in it must be the entry's.
+        if (
+            header
+            and found.entries.keys() == keys
+            and all(_as_written(found.entries[key]) == _as_written(entry) for key, entry in written.items())
+        ):
+            return text
     first = changes[0].before if changes else None
     raise error(
         baseline.path or "",
         (first.line if first else None) or 1,
-        "found a layout that cannot be edited safely, expected entries as updates write them: nothing was changed; "
-        "remove the entry by hand and update again",
+        "found a layout that cannot be edited safely, expected entries below a line tests: as updates write them: "
+        "nothing was changed; write them so, or remove the entry by hand and update again",
     )
 
 
@@ -240,8 +238,8 @@ def _by_lines(document: Document, device: BaselineDevice | None, changes: Sequen
 
 def _spans(document: Document, lines: Sequence[str]) -> tuple[dict[str, tuple[int, int]], int]:
     """Return the lines of each entry, without blank and comment lines after it, and where the tests begin."""
-    root, node = document.root, _tests(document)
-    line = root.lines.get("tests", 0)
+    root, line = document.root, document.root.lines.get("tests", 0)
+    node = next((value for name, value in root.items if name.text == "tests"), None)
     if (
         root.flow
         or not re.fullmatch(r"tests:\s*(#.*)?\n", lines[line - 1])
@@ -262,10 +260,6 @@ def _spans(document: Document, lines: Sequence[str]) -> tuple[dict[str, tuple[in
     return spans, line
 
 
-def _tests(document: Document) -> Node | None:
-    return next((value for name, value in document.root.items if name.text == "tests"), None)
-
-
 def _indent(text: str) -> int:
     return len(text) - len(text.lstrip(" "))
 
@@ -274,7 +268,7 @@ def afresh(block: str, old: Entry, new: Entry) -> str:
     """Return an entry's lines as updates write them, below the old block's comments."""
     written = {name for name in RECORDED if re.search(rf"\b{name}['\"]?\s*:", block)}
     indent = _indent(block)
-    above = "".join(f"{' ' * indent}{comment.text}\n" for comment in _comments(block))
+    above = "".join(f"{' ' * indent}{comment}\n" for comment in _comments(block))
     return above + render_entry(new, _still_written(written, old, new), indent)
 
 
@@ -283,67 +277,22 @@ def _still_written(written: set[str], old: Entry, new: Entry) -> set[str]:
     return {name for name in written & set(RECORDED) if getattr(old, name) == getattr(new, name)}
 
 
-@dataclass(slots=True)
-class _Comment:
-    """Hold a comment; `line` counts from 1. follows: the first line from there on with other text, else None."""
-
-    text: str
-    line: int
-    follows: int | None
-
-
-def _comments(text: str) -> list[_Comment]:
+def _comments(text: str) -> list[str]:
     """Return the comments of a text in order: each begins with ``#`` outside of the scalars."""
-    lines = text.split("\n")
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line) + 1)
     rest, at = [], 0
     for event in events_of(text):
         if isinstance(event, yaml.ScalarEvent):
             begun: Any = event.start_mark
             ended: Any = event.end_mark
-            # The text of a literal block begins on the next line; a comment may follow the mark.
-            start = starts[begun.line + 1] if event.style in ("|", ">") else starts[begun.line] + begun.column
-            end = max(start, starts[ended.line] + ended.column)
+            start = begun.index
+            if event.style in ("|", ">"):  # the text of a literal block begins on the next line, after a comment
+                start = text.index("\n", start) + 1
+            end = max(start, ended.index)
             # Each of its characters is replaced: the rest keeps its place.
             rest += [text[at:start], re.sub(r"[^\n]", "x", text[start:end])]
             at = end
-    masked = "".join([*rest, text[at:]]).split("\n")
-    bare = [_COMMENT.sub("", line).strip() for line in masked]
-    found: list[_Comment] = []
-    follows: int | None = None
-    for number in range(len(masked), 0, -1):
-        if bare[number - 1]:
-            follows = number
-        if match := _COMMENT.search(masked[number - 1]):
-            found.append(_Comment(lines[number - 1][match.start() :].rstrip(), number, follows))
-    return found[::-1]
-
-
-def _afresh(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
-    """Return the whole file as updates write it. A comment at the end of a line moves to a line above it."""
-    text, baseline = document.source.text, document.baseline
-    header = render_header(baseline.device or device, baseline.tolerance).removesuffix(TESTS)
-    unknown = [(key.text, value) for key, value in document.root.items if key.text not in HEADER_KEYS]
-    header += "".join(f"{word(name)}: {word(value.text)}\n" for name, value in unknown if isinstance(value, Scalar))
-    above: dict[str | None, list[str]] = {}
-    keys = {entry.line or 1: entry.key for entry in baseline.entries.values()}
-    for comment in _comments(text):
-        begun = [line for line in keys if line <= (comment.follows or comment.line)]
-        above.setdefault(keys[max(begun)] if begun else None, []).append(comment.text)
-    tests = _tests(document)
-    nodes = {key.text: node for key, node in tests.items} if isinstance(tests, MappingNode) else {}
-    after = {change.key: change.after for change in changes}
-    pieces = [*(f"{comment}\n" for comment in above.get(None, ())), header, TESTS]
-    for key, old in baseline.entries.items():
-        new = after.pop(key, old)
-        pieces += [f"  {comment}\n" for comment in above.get(key, ())]
-        if new is not None:
-            node = nodes[key]
-            written = set(node.lines) if isinstance(node, MappingNode) else set()
-            pieces.append(render_entry(new, _still_written(written, old, new)))
-    return "".join([*pieces, *(render_entry(entry) for entry in after.values() if entry is not None)])
+    masked = "".join([*rest, text[at:]])
+    return [text[match.start() : match.end()].rstrip() for match in _COMMENT.finditer(masked)]
 
 
 def edit_lines(block: str, old: Entry, new: Entry) -> str:
@@ -355,7 +304,6 @@ def edit_lines(block: str, old: Entry, new: Entry) -> str:
     places = {name: place for place, name in enumerate(ENTRY_FIELDS)}
     missing = [name for name in after if name not in present]
     blanks = " " * fields[0].column
-    comments = [(comment.line - 1, f"{blanks}{comment.text}\n") for comment in _comments(block)]
     out = lines[: fields[0].first]
     for one, end in zip(fields, [*(later.first for later in fields[1:]), len(lines)], strict=True):
         own = lines[one.first : one.last + 1]
@@ -365,39 +313,25 @@ def edit_lines(block: str, old: Entry, new: Entry) -> str:
         if one.name in after and before.get(one.name) == after[one.name]:
             out += own
         elif one.name in after:
-            out += _with_value(own, one, after[one.name], [c for c in comments if one.first <= c[0] <= one.last])
+            if not one.value.line == one.end.line == one.first:
+                raise NotByLines
+            out.append(own[0][: one.value.column] + after[one.name] + own[0][one.end.column :])
         if one is fields[-1]:
             out += [f"{blanks}{word(name)}: {after[name]}\n" for name in missing]
         out += lines[one.last + 1 : end]
     return "".join(out)
 
 
-def _with_value(own: list[str], one: _Field, text: str, comments: Sequence[tuple[int, str]]) -> list[str]:
-    """Return the field's lines with another value; comments of removed lines move above it.
-
-    comments: those on the field's lines: line, and text as a line of its own.
-    """
-    if one.value.line == one.end.line == one.first:
-        return [own[0][: one.value.column] + text + own[0][one.end.column :]]
-    # A literal text's mark comes before the comment.
-    after_key = re.match(r" *:(?: *[|>][0-9+-]*)?( *(?: #.*)?\n)", own[0][one.key_end :])
-    comment = after_key[1] if after_key else "\n"
-    above = [above for at, above in comments if at != one.first or not comment.strip()]
-    return [*above, f"{own[0][: one.key_end]}: {text}{comment}"]
-
-
 @dataclass(slots=True)
 class _Field:
     """Locate a field of an entry in its text. Lines and columns count from 0.
 
-    first, column: where the key begins; key_end: the column behind it. value, end: where the value begins and ends.
-    last: the line of its end.
+    first, column: where the key begins. value, end: where the value begins and ends. last: the line of its end.
     """
 
     name: str
     first: int
     column: int
-    key_end: int
     value: yaml.Mark
     end: yaml.Mark
     last: int
@@ -410,10 +344,10 @@ def _fields(block: str) -> list[_Field]:
     for key, value in root.value[0][1].value:
         # A block's own end mark is on a later line: its last value's end counts.
         of_last = value.value[-1][1] if isinstance(value, yaml.MappingNode) and not value.flow_style else value
-        begun, behind, start, end = key.start_mark, key.end_mark, value.start_mark, of_last.end_mark
+        begun, start, end = key.start_mark, value.start_mark, of_last.end_mark
         # A literal text ends where the next line begins.
         last = end.line - 1 if end.column == 0 and end.line > start.line else end.line
-        fields.append(_Field(key.value, begun.line, begun.column, behind.column, start, end, last))
+        fields.append(_Field(key.value, begun.line, begun.column, start, end, last))
     lines, ends = block.splitlines(), [0, *(one.last for one in fields)]
     if (
         len({one.column for one in fields}) != 1
