@@ -158,12 +158,3 @@ def _rounded_run(run: Run) -> Run:
     probe_gbps = None if run.probe_gbps is None else rounded(run.probe_gbps)
     relative = None if run.relative is None else rounded(run.relative)
     return replace(run, gbps=rounded(run.gbps), probe_gbps=probe_gbps, relative=relative)
-
-
-def agrees(written: float, derived: float, rounding: float) -> bool:
-    """Return whether a written figure is the derived one, apart from rounding.
-
-    rounding: the uncertainty of the written digits, in the figure's unit. At most 1 % of the figure counts as rounding,
-    so that ``2 TB/s`` does not match 1747 GB/s. One part in 10⁵ is always allowed, for the six digits of `rounded`.
-    """
-    return abs(written - derived) <= min(rounding, 0.01 * derived) + 1e-5 * derived

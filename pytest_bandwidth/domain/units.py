@@ -133,17 +133,6 @@ def log_of_drop(drop: float) -> float:
     return -math.log1p(-drop)
 
 
-def last_place(text: str) -> float:
-    """Return one step of the last written digit: 0.1 for ``1747.1 GB/s``, 0.001 for ``85.7%``, 100 for ``1.7 TB/s``.
-
-    In GB/s or as a fraction, like the figure itself. Raises ValueError where the text is no number.
-    """
-    _, unit = _number_and_unit(text)
-    mantissa, _, exponent = text.strip().removesuffix(unit).strip().lower().partition("e")
-    decimals = len(mantissa.partition(".")[2])
-    return float(10.0 ** (int(exponent or 0) - decimals)) * (0.01 if unit == "%" else _BANDWIDTH_UNITS.get(unit, 1.0))
-
-
 def format_bytes(count: float) -> str:
     """Format bytes in decimal units with three digits: 805 MB, 1.61 GB, 12 B."""
     return _scaled(count, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")

@@ -8,7 +8,6 @@ from pytest_bandwidth.domain.baseline import (
     NEWEST_RUNS_KEPT,
     Entry,
     Run,
-    agrees,
     changing_part,
     settled,
 )
@@ -22,20 +21,6 @@ def test_settling_keeps_the_newest_runs_and_six_digits() -> None:
     assert found.anchor == Run(1.23457)
     assert Entry("a", 1.0, line=3) == Entry("a", 1.0, line=9), "where it stands is no part of it"
     assert settled(found) == found
-
-
-@pytest.mark.parametrize(
-    ("written", "derived", "rounding", "agree"),
-    [
-        (1747.2, 1747.1, 0.1, True),
-        (1747.3, 1747.1, 0.1, False),
-        (1764.0, 1747.0, 1000.0, True),  # further it would be too far to be called rounding
-        (1765.0, 1747.0, 1000.0, False),
-        (1747.1, 1747.0, 0.0, False),
-    ],
-)
-def test_agreement_but_for_rounding(written: float, derived: float, rounding: float, agree: bool) -> None:
-    assert agrees(written, derived, rounding) is agree
 
 
 @pytest.mark.parametrize(

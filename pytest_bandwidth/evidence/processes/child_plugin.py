@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 
@@ -42,18 +41,6 @@ def configure_child(config: pytest.Config) -> None:
 
 
 class _ChildHooks:
-    def __init__(self) -> None:
-        # The parent waits while this process loads modules, which are no garbage: collections would only take time.
-        self._collects = gc.isenabled()
-        gc.disable()
-
-    def pytest_runtestloop(self) -> None:
-        # Called after the plugin's own hook, which loads the device and waits for its turn. Later collections skip the
-        # loaded objects, also at the interpreter's end.
-        gc.freeze()
-        if self._collects:
-            gc.enable()
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         # For its part of the summary this plugin loads all of Hypothesis (0.5 s), even if no test has used it.
