@@ -101,22 +101,14 @@ def test_all_problems_at_once_by_line_until_there_are_too_many(tmp_path):
 # Below a bandwidth, on the fifth line.
 BAD_FIELDS = {
     "tolerance: 120%": "tolerance: found '120%', expected at least 0 % and below 100 %",
-    "of_peak: 85": "of_peak: found '85', expected a share below 1 or a percentage",
     "judged_on: speed": "judged_on: found 'speed', expected relative or gbps",
-    "bytes: {read: 1.5}": "bytes.read: found '1.5', expected a whole number",
     f"bytes: {{read: {2**63}}}": f"bytes.read: found '{2**63}', expected a whole",
     "xfail:": "xfail: found nothing, expected some text",
-    "runs: {gbps: 5}": "runs: found a mapping, expected a single value",
     "runs: some": "runs: found 'some', expected the number of runs, such as 5 ± 0.12",
     "bytes: {reads: 5}": "found the unknown key 'reads' in bytes, expected read",
     "settings: off": "settings: found the text 'off', expected a mapping",
-    "settings: {a: {b: c}}": "settings.a: found a mapping, expected a single value",
-    "code: {ptx: {}}": "code.ptx: found a mapping, expected a single value",
     "code: {ptx: xyz}": "code.ptx: found 'xyz', expected a hash of 32 digits 0-9a-f",
-    f"code: {{ptx: {'A' * 32}}}": f"code.ptx: found '{'A' * 32}', expected a hash",
-    "Tolerance: 3%": "found the unknown key 'Tolerance' in entry, expected tolerance",
     '"a\\nb": 5': "found the key 'a\\nb', expected one line of at most 4096 characters",
-    "bandwidth: 6": "found 'bandwidth' twice (first on line 4), expected it once",
 }
 
 
