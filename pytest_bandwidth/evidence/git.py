@@ -13,11 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.evidence.processes.start_and_end import own_group
 
 GIT_SECONDS = 600
-# Time for a git process to remove its lock before it is killed.
-_GRACE_SECONDS = 5.0
 # The time-out of commands that normally answer at once, such as those for a run's description.
 _SHORT_SECONDS = 10
 # Suffixes of code, as opposed to data: Python, libraries, GPU sources and binaries, and their headers.
@@ -66,18 +63,23 @@ def git(folder: Path, *args: str, seconds: float = GIT_SECONDS, added: Mapping[s
     variables = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | {**_ADDED, **added}
     if args[0] != "worktree":
         variables |= _WITHOUT_NETWORK
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    out: str
     try:
-        with own_group(command, _GRACE_SECONDS, env=variables, errors="surrogateescape", **streams) as process:
-            out, err = process.communicate(timeout=seconds)
+        done = subprocess.run(
+            command,
+            env=variables,
+            errors="surrogateescape",
+            capture_output=True,
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
     except OSError as error:
         raise UsageError(f"git could not run: {error}") from None
     except subprocess.TimeoutExpired:
         raise UsageError(f"git could not run: git {args[0]} took longer than {seconds:g} seconds") from None
-    if process.returncode != 0:
-        raise UsageError(" ".join(err.split())[:400] or f"git {args[0]} failed")
-    return out
+    if done.returncode != 0:
+        raise UsageError(" ".join(done.stderr.split())[:400] or f"git {args[0]} failed")
+    return done.stdout
 
 
 def tree_of(folder: Path) -> Path:

@@ -123,15 +123,8 @@ def moved(path: str, plan: dict[str, Any]) -> str:
     return os.path.join(plan["tree"], os.path.relpath(real, other))
 
 
-_real_folder = functools.cache(os.path.realpath)
-
-
-def _real(path: str) -> str:
-    """Return the path without links, like os.path.realpath, which is slow: it checks each folder of each file."""
-    folder, name = os.path.split(path)
-    if name in ("", os.curdir, os.pardir) or os.path.islink(path):
-        return os.path.realpath(path)
-    return os.path.join(_real_folder(folder), name)
+# Most files are asked for twice.
+_real = functools.cache(os.path.realpath)
 
 
 def loaded_modules() -> dict[str, str]:
