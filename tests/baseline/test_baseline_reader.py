@@ -31,17 +31,6 @@ def entry(tmp_path, body):
     return load(tmp_path, f"{HEAD}  test:\n{body}").entries["test"]
 
 
-def test_scalars_stay_text_where_yaml_would_type_them(tmp_path):
-    for text, gbps in (("'1747.1 GB/s'", 1747.1), ("1e3", 1000.0), ("0017", 17.0)):
-        found = entry(
-            tmp_path,
-            f"    bandwidth: {text}\n    method: yes\n    note: 1e5\n"
-            "    settings: {ecc: on, mig: 0o17, at: 12:30:45, none: null}\n",
-        )
-        assert (found.gbps, found.method, found.note) == (gbps, "yes", "1e5")
-        assert found.settings == {"ecc": "on", "mig": "0o17", "at": "12:30:45", "none": "null"}
-
-
 def test_every_field(tmp_path):
     found = entry(
         tmp_path,

@@ -275,19 +275,6 @@ def test_a_measured_entry_has_nothing_of_the_set_up_that_it_had_by_hand(path):
     assert baseline_files.load(path).entries["a"].resources == {}
 
 
-def test_a_merge_can_go_by_the_whole_file_as_it_is_under_the_lock(path):
-    path.write_text(BY_HAND.replace("tests:", "tolerance: 7%\ntests:"))
-    seen = []
-
-    def merge_in(baseline):
-        seen.append((baseline.tolerance, len(baseline.entries), path.with_name(f".{path.name}.lock").exists()))
-        return lambda _old, new: new
-
-    baseline_files.update(path, A100, [MEASURED, Entry("other", 5.0)], merge_in=merge_in)
-    assert seen == [(0.07, 3, True)]
-    assert baseline_files.load(path).entries["other"].gbps == 5.0
-
-
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
 HEAD = "schema: 2\ndevice: {name: X, kind: cpu}\ntests:\n"
 FIELDS = (

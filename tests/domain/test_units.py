@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import datetime, timezone
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -97,9 +96,3 @@ def test_drop_of_log(before: float, after: float, drop: float) -> None:
     assert units.drop_of_log(math.log(before / after)) == pytest.approx(drop, abs=1e-15)
     assert units.log_of_drop(drop) == pytest.approx(math.log(before / after), abs=1e-15)
     assert units.drop_of_log(1e-20) == units.log_of_drop(1e-20) == 1e-20, "the digits of small drops are kept"
-
-
-def test_a_moment_is_read_as_it_is_written() -> None:
-    moment = datetime(2026, 11, 21, 4, 0, 59, tzinfo=timezone.utc)
-    assert units.format_moment(moment) == "2026-11-21T04:00:59Z"
-    assert units.parse_moment("2026-11-21T04:00:59Z") == moment

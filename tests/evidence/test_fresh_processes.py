@@ -8,7 +8,7 @@ from children import gone
 from judged_kernels import asked_test
 
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
-from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Invocation, Room
+from pytest_bandwidth.evidence.processes.child import Invocation, Room
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
 FRESH = """
@@ -78,11 +78,3 @@ def test_who_is_needed_no_more_is_ended(fresh):
 def pids():
     """Of all that stood by."""
     return [int(file.name.partition("-")[2]) for file in Path().glob("pid-*")]
-
-
-def test_the_others_are_ended_where_the_first_fails(fresh):
-    Path("rows.json").write_text("[]")
-    with pytest.raises(FreshProcessFailed, match="measured nothing"), fresh() as processes:
-        processes.run()
-    assert len(pids()) == 2
-    assert all(gone(pid) for pid in pids())

@@ -32,28 +32,12 @@ def statuses(found):
     return {key: (one.decision.status, one.decision.rule) for key, one in found.items()}
 
 
-@pytest.mark.parametrize(("drops", "taken", "status"), [([0.0] * 12, 4, Status.OK), ([0.1] * 3, 3, Status.REGRESSED)])
-def test_old_code_decides_as_soon_as_it_can_or_by_all_that_can_be_had(drops, taken, status):
-    again, old = processes(80.0, 80.0, 80.0), OldCode({KEY: drops})
-    found = decided(measured(80.0), FIVE, again, old)
-    assert (found.status, found.rule) == (status, Rule.PAIRS)
-    assert (again.rows, old.taken) == ([], {KEY: taken})
-
-
 def test_a_later_resolver_is_asked_only_for_what_none_before_it_decided():
     first, second, third = OldCode({KEY: [0.0] * 4}, why="no old kernel"), OldCode({OTHER: [0.1] * 4}), OldCode()
     found = judged(both(), for_both(FIVE), first, second, third)
     assert (first.asked, second.asked, third.asked) == ([[KEY, OTHER]], [[OTHER]], [])
     assert statuses(found) == {KEY: (Status.OK, Rule.PAIRS), OTHER: (Status.REGRESSED, Rule.PAIRS)}
     assert [found[key].decision.why_not for key in (KEY, OTHER)] == [(), ("no old kernel",)]
-
-
-def test_stored_figures_and_new_processes_decide_where_no_old_code_could_run():
-    again, old, commit = processes(80.0, 80.0, 80.0), OldCode(why="no old kernel"), OldCode(why="its commit is gone")
-    found = decided(measured(80.0), FIVE, old, commit, again)
-    assert (found.status, found.rule) == (Status.REGRESSED, Rule.STORED)
-    assert found.why_not == ("no old kernel", "its commit is gone")
-    assert len(again.rows) == 2, "two of three agree"
 
 
 def test_a_floor_is_confirmed_before_old_code_is_asked_for():
@@ -93,9 +77,3 @@ def test_a_majority_decides_and_less_does_not_where_one_more_failed(seen, status
     found = decided(measured(80.0), FIVE, Processes(*seen))
     assert found.status is status
     assert status is not Status.UNDECIDED or found.facts["why"] == "a new process ended with exit status 4"
-
-
-@pytest.mark.parametrize("resolvers", [(), (OldCode(),), (processes(),)])
-def test_without_the_resolver_that_it_needs_each_is_decided_all_the_same(resolvers):
-    assert decided(measured(80.0), FIVE, *resolvers).rule == Rule.NOT_RERUN
-    assert decided(measured(90.0), FIVE, *resolvers).rule == Rule.STORED

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from importlib import metadata
 from types import ModuleType
 
 import numpy
@@ -16,10 +15,8 @@ from filelock import FileLock, Timeout
 from full_disks import file_size_limit
 from user_project import bandwidth_on
 
-from pytest_bandwidth.devices.host import installed_version
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
-from pytest_bandwidth.measuring import measurer as locking
 from pytest_bandwidth.measuring.measurer import LONGEST_VERSION, DeviceLock, loaded_versions, lock_folder
 
 DEVICE = DeviceIdentity("cpu", "A host", None, "serial-1")
@@ -71,18 +68,6 @@ def test_a_second_process_waits_and_names_the_holder_unless_that_is_its_parent(o
     with DeviceLock(DEVICE, 0.3, held_by_parent=True).held():
         pass
     assert other_process.poll() is None
-
-
-def test_who_waits_is_told_the_holder_at_once_and_once_more_after_a_while(other_process, monkeypatch):
-    holder = (
-        f"waits for process {other_process.pid} (-c … --bandwidth-history=s3://***@b/h …), which measures on A host"
-    )
-    for long_wait_seconds, expected in ((0.4, ([holder], [])), (0.1, ([holder], [holder]))):
-        monkeypatch.setattr(locking, "LONG_WAIT_SECONDS", long_wait_seconds)
-        told, noted = [], []
-        with pytest.raises(DeviceUnavailable), DeviceLock(DEVICE, 0.3).held(told.append, noted.append):
-            pass
-        assert (told, noted) == expected
 
 
 def test_nobody_is_told_where_nobody_waits_and_it_can_be_taken_again_inside_itself():
@@ -345,16 +330,6 @@ def test_what_is_loaded_is_named_with_its_version():
         "python": platform.python_version(),
         "numpy": numpy.__version__,
     }
-
-
-@pytest.mark.usefixtures("only_numpy")
-def test_a_library_that_does_not_tell_its_version_has_that_of_what_is_installed(monkeypatch):
-    installed = {name: found for name in LIBRARIES if (found := installed_version(name)) is not None}
-    for name in LIBRARIES:
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    found = loaded_versions()
-    assert {name: version for name, version in found.items() if name in LIBRARIES} == installed
-    assert found["numba"] == metadata.version("numba")
 
 
 @pytest.mark.usefixtures("only_numpy")

@@ -13,7 +13,7 @@ from run_documents import outcome, run_of
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.exports.forms import FORMS, timed_run
 from pytest_bandwidth.reports.formats import JSON, formats
-from pytest_bandwidth.storage.atomic import NotOnDisk, refuse_foreign, replacing, write_whole
+from pytest_bandwidth.storage.atomic import NotOnDisk, refuse_foreign, write_whole
 from pytest_bandwidth.storage.saved_run import read_document
 
 LIMIT = 4096
@@ -64,20 +64,6 @@ def test_a_write_cut_short_leaves_the_old_file_alone(tmp_path, options):
     path.write_bytes(b"old")
     with file_size_limit(LIMIT), pytest.raises(OSError, match="File too large"):
         write_whole(path, bytes(2 * LIMIT), **options)
-    assert (path.read_bytes(), os.listdir(tmp_path)) == (b"old", ["a"])
-
-
-def test_an_interrupted_writer_leaves_the_old_file_alone(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-
-    def write():
-        with replacing(path) as partial:
-            partial.write_bytes(b"half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write()
     assert (path.read_bytes(), os.listdir(tmp_path)) == (b"old", ["a"])
 
 

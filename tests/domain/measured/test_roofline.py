@@ -164,11 +164,6 @@ def test_the_medians_are_told_and_decide(doubled, code, growth):
     assert (with_regime(found).regime == "overhead-bound") is (code == OVERHEAD_FOUND)
 
 
-@pytest.mark.parametrize("beside", [(), ((),)])
-def test_without_a_doubled_batch_nothing_changes(beside):
-    assert with_doubled_batch(interleaved_with(*beside)) == interleaved_with(*beside)
-
-
 COUNTED = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
 
 

@@ -127,11 +127,6 @@ def test_a_pair_ends_once_its_ratio_is_as_precise_as_the_tolerance_asks(scatter,
     assert len(conductor.rounds["a"]) == rounds
 
 
-def test_the_precision_is_a_share_of_the_tolerance_within_bounds():
-    found = [precision_for(tolerance) for tolerance in (0.0, 0.03, 0.048, 0.5)]
-    assert found == pytest.approx([0.0025, 0.005, 0.008, 0.01])
-
-
 def taken(folder, text, one=(), two=(), *, timeout=100.0, memory=None):
     """Run a program as two processes in turn, each with arguments of its own; return what came of it."""
     program = folder / "program.py"

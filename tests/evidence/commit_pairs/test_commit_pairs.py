@@ -302,19 +302,6 @@ def told(measurement, code=CODE, **detail):
     return from_plain({**row(replace(measurement, code=code, detail=detail))})
 
 
-def test_only_changed_code_of_a_test_takes_pairs():
-    same, other = (replace(measured(80.0, label=label), code=CODE) for label in ("same", "other"))
-    rows = {"same": told(same), "other": told(other, CodeIdentity(function="g", launch="l"))}
-    both = [{"same": (80.0, 100.0), "other": (70.0, 100.0)}], [{"same": (80.0, 100.0), "other": (80.0, 100.0)}]
-    worktrees = ScriptedWorktrees(*both)
-    decisions = {key: one.decision for key, one in judged({"other": other, "same": same}, worktrees, rows).items()}
-    assert {key: (one.status, one.rule) for key, one in decisions.items()} == {
-        "other": (Status.REGRESSED, Rule.PAIRS),
-        "same": (Status.OK, Rule.CODE_UNCHANGED),
-    }
-    assert list(decisions) == ["other", "same"]
-
-
 def counted_on(label, inputs):
     device = DeviceIdentity("traffic", "traffic sm_90", None, "model", timed_on="nothing")
     found = replace(measured(1.0, label=label), device=device, method="ptx", counts={"load_sectors": 8})

@@ -228,15 +228,6 @@ def asked(repo, monkeypatch):
     return of_pairs
 
 
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_both_of_a_pair_have_one_number_and_pairs_after_those_that_do_not_tell_may_take_longer(asked, share):
-    found = asked(0, 3, 4, rounds_share=share)
-    numbers = [process.plan["addresses"] for process in found]
-    assert numbers[::2] == numbers[1::2]
-    assert len(set(numbers)) == 3
-    assert [process.request.rounds_share for process in found] == [share] * 4 + [1.0] * 2
-
-
 def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(asked, monkeypatch):
     for of_the_user in ("", "random", "7"):
         monkeypatch.setenv("PYTHONHASHSEED", of_the_user)

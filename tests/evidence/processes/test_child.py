@@ -1,7 +1,6 @@
 """Fresh processes: how many load at a time, how they start, what comes back, and that none is left behind."""
 
 import os
-import resource
 import socket
 import tempfile
 from dataclasses import replace
@@ -23,19 +22,6 @@ from pytest_bandwidth.evidence.processes.child import (
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, Go, ParentLine, WholeRun, read_request
 
 CPU = ChildRequest("cpu")
-
-
-@pytest.fixture
-def many_files_open():
-    """Have numbers of further files lie above 1,023, which select() does not take."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = 4096 if hard == resource.RLIM_INFINITY else min(hard, 4096)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
-    yield
-    for file in opened:
-        os.close(file)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def invocation(tmp_path, code):
@@ -104,7 +90,6 @@ with Child([sys.executable, "-c", profiler], Path(), ChildRequest("cpu"), direct
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux's handles of processes")
-@pytest.mark.usefixtures("many_files_open")
 def test_a_child_that_counts_ends_its_hanging_profiler_first(tmp_path, monkeypatch):
     """The profiler has a process group of its own, which whoever ends the child does not know."""
     folders = tmp_path / "folders"

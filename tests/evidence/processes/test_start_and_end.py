@@ -35,7 +35,8 @@ def test_a_module_and_a_fresh_process_are_run_with_them(tmp_path):
     program = "from pytest_bandwidth.evidence.processes.start_and_end import output_of\n"
     program += "from pathlib import Path\nfrom pytest_bandwidth.evidence.processes.child import Invocation\n"
     program += "print(output_of('flags', 'is', seconds=60), *Invocation(('tests',), Path(), as_module=True).command())"
-    found = said(["-O", "-X", "dev", "-W", "ignore"], program, tmp_path, PYTHONPATH=str(tmp_path)).split()
+    paths = [str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    found = said(["-O", "-X", "dev", "-W", "ignore"], program, tmp_path, PYTHONPATH=os.pathsep.join(paths)).split()
     assert found[:5] == ["is", "1", "True", "ignore", sys.executable]
     assert {"-O", "-Wignore", "dev"} < set(found)
     assert found[-3:] == ["-m", "pytest", "tests"]
