@@ -128,12 +128,7 @@ def init(path: Path, identity: DeviceIdentity) -> Path:
     make_folder(path.parent, path)
     with locked(path):
         if path.exists():
-            what = "a baseline that is there"
-            try:
-                read(path)
-            except BaselineError:
-                what = "another file, or a damaged baseline, there"
-            raise error(path, 1, f"found {what} already, expected no file of that name")
+            raise error(path, 1, "found a file there already, expected none of that name")
         replace_file(path, render_header(device_of(identity)).encode())
     return path
 

@@ -241,7 +241,7 @@ def test_a_bad_file_is_never_overwritten(path, text):
         baseline_files.update(path, A100, [MEASURED])
     with pytest.raises(BaselineError):
         baseline_files.remove(path, ["a"])
-    with pytest.raises(BaselineError, match="found another file, or a damaged baseline, there already"):
+    with pytest.raises(BaselineError, match="found a file there already"):
         baseline_files.init(path, A100)
     assert path.read_text() == text
     assert os.listdir(path.parent) == [path.name]

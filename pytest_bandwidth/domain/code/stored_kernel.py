@@ -5,7 +5,6 @@ Machine code is the file that NVRTC made (a cubin), which only a GPU's driver op
 
 from __future__ import annotations
 
-import functools
 import re
 from base64 import b64decode, b64encode
 from collections import Counter
@@ -142,7 +141,6 @@ def _accesses(ptx: str) -> Counter[tuple[str, int]]:
 CUBIN = "cubin"
 # The largest PTX or machine code that is stored.
 LARGEST_BYTES = 8 * 2**20
-FILES_KEPT = 16
 # Returns the file that an entry's `code` identifies, None where no file was stored; or raises BandwidthError.
 CubinSource = Callable[[Mapping[str, str]], bytes | None]
 
@@ -157,15 +155,9 @@ def cubin_of_text(text: object) -> bytes | None:
     if not isinstance(text, str) or len(text) > 4 * LARGEST_BYTES // 3 + 4:
         return None
     try:
-        return _decoded(text)
+        return b64decode(text, validate=True)
     except ValueError:
         return None
-
-
-@functools.lru_cache(FILES_KEPT)
-def _decoded(text: str) -> bytes:
-    """Decode the text. Cached, since all kernels of a file have the same."""
-    return b64decode(text, validate=True)
 
 
 _AXES = "xyz"

@@ -125,12 +125,13 @@ class Worktrees:
                 if not environment.keys() & {*SHORT_SPINS, "OMP_WAIT_POLICY"}:  # the user's choice has priority
                     environment |= SHORT_SPINS
                 sides.append(replace(side, plan={**side.plan, **addresses}, environment=environment))
-            running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
-            children = running[0].child, running[1].child
-            taken = take_turns(children, processor_of(number), 2 * self.timeout_seconds, memory, precision)
-            first, second = (one.rows(result) for one, result in zip(running, taken.ended, strict=True))
+            in_order = sides if head_is_first else sides[::-1]
+            (one, file), (other, other_file) = (stack.enter_context(side.started()) for side in in_order)
+            taken = take_turns((one, other), processor_of(number), 2 * self.timeout_seconds, memory, precision)
+            first = in_order[0].rows(taken.ended[0], file)
+            second = in_order[1].rows(taken.ended[1], other_file)
             # Alike only if both processes had the requested addresses.
-            alike = taken.shared if all(one.loaded()["laid_out"] for one in running) else ()
+            alike = taken.shared if all(loaded_by(each)["laid_out"] for each in (file, other_file)) else ()
         found = drops(taken.rounds)
         if head_is_first:
             return MeasuredPair(by_label(first), by_label(second), found, alike)
@@ -210,12 +211,12 @@ class Process:
 
     def measured(self) -> list[dict[str, Any]]:
         """Run the process; return its rows. Raises FreshProcessFailed, ForeignImport, and NothingThere at the base."""
-        with self.started() as running:
-            return running.rows(running.child.finish(self.timeout_seconds))
+        with self.started() as (child, loaded_file):
+            return self.rows(child.finish(self.timeout_seconds), loaded_file)
 
     @contextmanager
-    def started(self) -> Iterator[_StartedProcess]:
-        """Start the process; this context always ends it."""
+    def started(self) -> Iterator[tuple[Child, Path]]:
+        """Start the process, which this context always ends; yield it, and the file for what it loads."""
         with temporary_folder() as own:
             plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
             plan_file.write_text(json.dumps({**self.plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
@@ -223,25 +224,18 @@ class Process:
             python = self.revision.python if self.at_base else None
             command = [*this_python(python), run_in_worktree.__file__, str(plan_file), *arguments]
             with Child(command, self.invocation.folder, self.request, self.environment) as child:
-                yield _StartedProcess(self, child, loaded_file)
+                yield child, loaded_file
 
-
-@dataclass(frozen=True, slots=True)
-class _StartedProcess:
-    process: Process
-    child: Child
-    loaded_file: Path
-
-    def rows(self, result: ChildResult) -> list[dict[str, Any]]:
-        """Return the rows of a process that has ended. Raises as `Process.measured` does."""
-        if result.code is not None and self.loaded_file.exists():
-            check_loaded_files(self.loaded(), self.process.plan, self.process.revision)
+    def rows(self, result: ChildResult, loaded_file: Path) -> list[dict[str, Any]]:
+        """Return the rows of the process, which has ended. Raises as `measured` does."""
+        if result.code is not None and loaded_file.exists():
+            check_loaded_files(loaded_by(loaded_file), self.plan, self.revision)
         elif result.rows:
             raise ForeignImport(f"a new process measured, but sent no list of loaded files: it {result}")
         if result.rows:
             return result.rows
-        revision = self.process.revision
-        if not self.process.at_base:
+        revision = self.revision
+        if not self.at_base:
             raise FreshProcessFailed(f"a new process {result}")
         if result.code == _NOTHING_COLLECTED:
             raise NothingThere(f"{revision} has no such test")
@@ -254,10 +248,11 @@ class _StartedProcess:
             raise FailsThere(f"the test fails at {revision}: {last}")
         raise FreshProcessFailed(f"a new process at {revision} {result}")
 
-    def loaded(self) -> dict[str, Any]:
-        """Return the record that an ended process wrote about its modules and files."""
-        loaded: dict[str, Any] = json.loads(self.loaded_file.read_text(encoding="utf-8"))
-        return loaded
+
+def loaded_by(file: Path) -> dict[str, Any]:
+    """Return the record that an ended process wrote about its modules and files."""
+    loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return loaded
 
 
 def addresses_of_pair() -> dict[str, int]:

@@ -219,7 +219,7 @@ def asked(repo, monkeypatch):
         both, found = replace(repo.worktrees(), **changes), []
         monkeypatch.setattr(processes.Process, "started", lambda process: found.append(process) or nullcontext())
         for number in numbers:
-            with pytest.raises(AttributeError):
+            with pytest.raises(TypeError):
                 both.alternating(number, 0.01)
         repo.close()
         return found
