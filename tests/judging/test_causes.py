@@ -119,20 +119,3 @@ def test_code_that_ran_next_to_its_old_code_is_the_cause_whatever_the_device_doe
     # What the compiler gave the old code here counts, and no driver or probe.
     assert causes_of(spilled, known, OF_FEATURE, {"local_bytes": 64}) == ("spills 64 → 128 B a thread",)
     assert causes_of(faster, known, OF_FEATURE, {}) == ()
-
-
-def test_what_changed_in_the_code_is_the_first_cause():
-    code = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
-    known = replace(entry(LEAN), code=code.known())
-    edited = replace(measured(LEAN), code=replace(code, ptx="d" * 32, sass="e" * 32))
-    assert causes_of(edited, known)[0] == "the kernel's code changed"
-    rebuilt = replace(measured(LEAN), code=replace(code, sass="e" * 32))
-    assert causes_of(rebuilt, known)[0].startswith("the same PTX's machine code changed")
-    assert not any("code" in cause for cause in causes_of(measured(LEAN), known))
-
-
-def test_driver_and_settings_are_named_where_they_changed():
-    then = entry(None, driver_version="570.0", max_sm_clock_mhz="1980", power_limit_w="700.0")
-    causes = causes_of(measured(None), then)
-    assert causes[:2] == ("driver version 570.0 → 580.1", "power limit 700.0 → 500.0 W")
-    assert not any("clock" in cause for cause in causes)

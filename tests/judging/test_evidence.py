@@ -28,7 +28,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.judging.decide import mismatch_of
-from pytest_bandwidth.judging.evidence import Ask, code_alone, is_same_code
+from pytest_bandwidth.judging.evidence import Ask, code_alone
 from pytest_bandwidth.judging.limits import MarkerOptions
 
 SETUP = Entry("", bytes_read=100, bytes_written=50, method="clock", settings={"threads": "2", "nvrtc": "13.0"})
@@ -60,23 +60,6 @@ def test_what_was_measured_otherwise_is_a_mismatch(change, difference):
 def test_what_an_entry_or_a_device_does_not_say_can_be_compared():
     assert mismatch_of(SETUP, Entry("t", gbps=1.0)) is None
     assert mismatch_of(SETUP, Entry("t", gbps=1.0, settings={"ecc": "on"})) is None
-
-
-@pytest.mark.parametrize(
-    ("now", "counted", "elsewhere", "same"),
-    [
-        (CODE, False, False, True),
-        (SAME, False, False, False),
-        # What is counted is the PTX, and another device's machine code is another in any case.
-        (SAME, True, False, True),
-        (SAME, False, True, True),
-        (EDITED, True, False, False),
-        (EDITED, False, True, False),
-    ],
-)
-def test_code_is_told_by_machine_code_or_by_ptx(now, counted, elsewhere, same):
-    measurement = replace(COUNTED if counted else measured(90.0), code=now)
-    assert is_same_code(measurement, Entry(KEY, code=CODE.known()), elsewhere=elsewhere) is same
 
 
 @pytest.mark.parametrize(
