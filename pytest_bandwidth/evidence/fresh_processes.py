@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_row
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
-from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed, Invocation, Room, StartedAhead, room_on
+from pytest_bandwidth.evidence.processes.child import Child, FreshProcessFailed, Invocation, StartedAhead, room_on
 from pytest_bandwidth.evidence.processes.requests import ChildRequest, OldKernel, WholeRun
 from pytest_bandwidth.judging.evidence import Ask, Evidence
 from pytest_bandwidth.judging.judge import ROUNDS_SHARE, Decider, FreshRow, Judged
@@ -67,7 +67,7 @@ class JudgedTest:
         return self.measurer.device.identity
 
     @property
-    def room(self) -> Room:
+    def room(self) -> int:
         """Return how many processes may have the device open at the same time."""
         return room_on(self.identity)
 

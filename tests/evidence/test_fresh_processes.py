@@ -8,7 +8,7 @@ from children import gone
 from judged_kernels import asked_test
 
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
-from pytest_bandwidth.evidence.processes.child import Invocation, Room
+from pytest_bandwidth.evidence.processes.child import Invocation
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
 FRESH = """
@@ -41,7 +41,7 @@ def fresh(tmp_path, monkeypatch):
     invocation = Invocation((), tmp_path, as_module=True)
 
     def begin(confirm=2, room=None):
-        return FreshProcesses(asked_test(room or Room(8), invocation.start), confirm)
+        return FreshProcesses(asked_test(room or 8, invocation.start), confirm)
 
     return begin
 
@@ -59,7 +59,7 @@ def seen():
     ],
 )
 def test_most_wait_before_the_first_measures_and_then_they_take_turns(fresh, confirm, most_ahead, expected):
-    with fresh(confirm=confirm, room=Room(most_ahead)) as processes:
+    with fresh(confirm=confirm, room=most_ahead) as processes:
         for _ in range(3):
             processes.run()
     assert seen() == expected

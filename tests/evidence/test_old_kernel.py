@@ -31,7 +31,6 @@ from pytest_bandwidth.evidence.old_kernel import (
     OldKernels,
     measure_with_old_code,
 )
-from pytest_bandwidth.evidence.processes.child import Room
 from pytest_bandwidth.evidence.processes.requests import OldKernel, read_old_kernel
 from pytest_bandwidth.judging.decide import decide
 from pytest_bandwidth.judging.evidence import Evidence
@@ -106,7 +105,7 @@ class Session:
 
 @pytest.mark.parametrize("most", [1, 8])
 def test_who_is_settled_is_asked_for_no_more(most):
-    session = Session(Room(most), a=SURE, b=noisy())
+    session = Session(most, a=SURE, b=noisy())
     assert session.run() == {}
     assert {label: len(seen.rows) for label, seen in session.kernels._seen.items()} == {"a": 4, "b": 12}
     assert session.labels() == ["ab"] * 4 + ["b"] * 8
@@ -114,7 +113,7 @@ def test_who_is_settled_is_asked_for_no_more(most):
 
 
 def test_what_faults_is_asked_for_no_more_by_those_that_waited_either():
-    session = Session(Room(8), a=faults(), b=SURE)
+    session = Session(8, a=faults(), b=SURE)
     assert session.run() == {"a": "it faults"}
     # Three more started with it, which are ended before they measure.
     assert session.labels() == ["ab"] * 4 + ["b"] * 3

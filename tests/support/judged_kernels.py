@@ -15,7 +15,6 @@ from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.evidence.fresh_processes import FreshProcesses
-from pytest_bandwidth.evidence.processes.child import Room
 from pytest_bandwidth.judging.evidence import Ask, OldCodeComparison, first_evidence
 from pytest_bandwidth.judging.judge import FreshRow
 from pytest_bandwidth.judging.judge import judge as judge_evidence
@@ -76,7 +75,7 @@ class Processes(FreshProcesses):
 
     def __init__(self, *seen, confirm=LIMITS.confirm):
         self._script = iter(seen)
-        super().__init__(asked_test(Room(1)), confirm)
+        super().__init__(asked_test(1), confirm)
 
     def run(self):
         seen = next(self._script, None)

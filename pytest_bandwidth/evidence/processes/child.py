@@ -196,30 +196,22 @@ MOST_ON_HOST = 8
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Hold how many fresh processes may have the device open at the same time.
+def room_on(identity: DeviceIdentity) -> int:
+    """Return how many fresh processes may have the device open at the same time.
 
-    takes_memory: whether waiting processes take device memory that the measuring one may need.
+    It is 1 on a GPU where a process finds its own id in the driver's list by opening it alone.
     """
-
-    most: int
-    takes_memory: bool = False
-
-
-def room_on(identity: DeviceIdentity) -> Room:
-    """Return a device's room; 1 on a GPU where a process finds its own id in the driver's list by opening it alone."""
     if identity.on_host:
-        return Room(MOST_ON_HOST)
+        return MOST_ON_HOST
     if identity.facts.get("other_processes") != SAME_PROCESS_IDS or identity.memory_gib is None:
-        return Room(1)
-    return Room(max(1, int(WAITING_SHARE * identity.memory_gib / CONTEXT_GIB)), takes_memory=True)
+        return 1
+    return max(1, int(WAITING_SHARE * identity.memory_gib / CONTEXT_GIB))
 
 
 class StartedAhead(ExitStack):
     """Keep processes that wait for their turn, and end the waiting ones when this context ends."""
 
-    def __init__(self, room: Room, timeout_seconds: float) -> None:
+    def __init__(self, room: int, timeout_seconds: float) -> None:
         super().__init__()
         self._room, self._timeout_seconds = room, timeout_seconds
         self._waiting: list[Child] = []
@@ -227,18 +219,17 @@ class StartedAhead(ExitStack):
     def measured(self, start: Callable[[], Child], needed: int, measure: Callable[[Child], T]) -> T:
         """Let the next waiting process measure. If none waits, first start as many as are needed and have room.
 
-        If it fails while waiting processes hold device memory, end those and try once more with a process alone.
+        If it fails while others wait, which hold device memory, end those and try once more with a process alone.
         Raises what `start` and `measure` raise.
         """
         child = self._next(start, needed)
-        alone = not self._waiting or not self._room.takes_memory
         try:
             return measure(child)
         except FreshProcessFailed:
-            if alone:
+            if not self._waiting:
                 raise
         self.end_waiting()
-        self._room = Room(1)
+        self._room = 1
         return measure(self._next(start, 1))
 
     def end_waiting(self) -> None:
@@ -248,7 +239,7 @@ class StartedAhead(ExitStack):
 
     def _next(self, start: Callable[[], Child], needed: int) -> Child:
         if not self._waiting:
-            count = max(1, min(needed, self._room.most))
+            count = max(1, min(needed, self._room))
             started = [self.enter_context(start()) for _ in range(count)]
             for child in started:
                 child.wait_until_ready(self._timeout_seconds)

@@ -28,7 +28,7 @@ from pytest_bandwidth.evidence.commit_pairs.pairs import (
 )
 from pytest_bandwidth.evidence.commit_pairs.process import FailsThere, MeasuredPair, NothingThere, by_label
 from pytest_bandwidth.evidence.commit_pairs.worktree import Revision
-from pytest_bandwidth.evidence.processes.child import FreshProcessFailed, Room
+from pytest_bandwidth.evidence.processes.child import FreshProcessFailed
 from pytest_bandwidth.judging.evidence import setup_of
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.judging.judge import judge as judge_evidence
@@ -114,7 +114,7 @@ class ScriptedWorktrees:
 
 def judged(measurements, worktrees, rows=MappingProxyType({}), resolvers=(), limits=LIMITS):
     evidence = against_evidence(measurements, limits, worktrees.revision, rows)
-    pairs = CommitPairs(worktrees.revision, asked_test(Room(1), alone=worktrees.held), lambda *_: worktrees, limits)
+    pairs = CommitPairs(worktrees.revision, asked_test(1, alone=worktrees.held), lambda *_: worktrees, limits)
     return judge_evidence(evidence, limits, [*resolvers, pairs.gather])
 
 

@@ -15,7 +15,6 @@ from pytest_bandwidth.evidence.processes.child import (
     MOST_ON_HOST,
     FreshProcessFailed,
     Invocation,
-    Room,
     StartedAhead,
     room_on,
 )
@@ -137,12 +136,12 @@ def gpu(memory_bytes, processes):
 @pytest.mark.parametrize(
     ("identity", "expected"),
     [
-        (DeviceIdentity("cpu", "any", 8 * GIB, "host"), Room(MOST_ON_HOST)),
-        (gpu(140 * GIB, SAME_PROCESS_IDS), Room(14, takes_memory=True)),
-        (gpu(8 * GIB, SAME_PROCESS_IDS), Room(1, takes_memory=True)),
-        (gpu(None, SAME_PROCESS_IDS), Room(1)),
+        (DeviceIdentity("cpu", "any", 8 * GIB, "host"), MOST_ON_HOST),
+        (gpu(140 * GIB, SAME_PROCESS_IDS), 14),
+        (gpu(8 * GIB, SAME_PROCESS_IDS), 1),
+        (gpu(None, SAME_PROCESS_IDS), 1),
         # A process that finds its own number by what appears as it opens the GPU has to be the only one that does.
-        (gpu(140 * GIB, "host process id 4711 (another pid namespace)"), Room(1)),
+        (gpu(140 * GIB, "host process id 4711 (another pid namespace)"), 1),
     ],
 )
 def test_a_gpu_is_opened_by_as_many_as_it_has_room_for(identity, expected):
@@ -193,20 +192,19 @@ def failing(*numbers):
 
 
 def test_what_fails_beside_others_that_have_memory_of_the_gpu_is_tried_once_more_alone(seen, start):
-    with StartedAhead(Room(8, takes_memory=True), 60) as ahead:
+    with StartedAhead(8, 60) as ahead:
         assert ahead.measured(start, 3, failing(1)) == 4
         assert seen[-5:] == ["ends 3", "ends 2", "ends 1", "starts 4", "waited 60 s for 4"]
         assert ahead.measured(start, 3, number_of) == 5, "and so are all that follow"
         assert "starts 6" not in seen
-    with StartedAhead(Room(8, takes_memory=True), 60) as ahead, pytest.raises(FreshProcessFailed, match="8 found no"):
+    with StartedAhead(8, 60) as ahead, pytest.raises(FreshProcessFailed, match="8 found no"):
         ahead.measured(start, 2, failing(6, 7, 8))
 
 
-@pytest.mark.parametrize(("room", "needed"), [(Room(8), 3), (Room(8, takes_memory=True), 1)])
-def test_what_fails_though_nobody_has_its_memory_is_not_tried_again(seen, start, room, needed):
-    with StartedAhead(room, 60) as ahead, pytest.raises(FreshProcessFailed, match="1 found no memory"):
-        ahead.measured(start, needed, failing(1, 2, 3, 4))
-    assert len([line for line in seen if line.startswith("starts")]) == needed
+def test_what_fails_though_nobody_has_its_memory_is_not_tried_again(seen, start):
+    with StartedAhead(8, 60) as ahead, pytest.raises(FreshProcessFailed, match="1 found no memory"):
+        ahead.measured(start, 1, failing(1, 2))
+    assert len([line for line in seen if line.startswith("starts")]) == 1
 
 
 def test_where_one_cannot_start_those_before_it_are_ended_and_none_waits(seen, start):
@@ -215,7 +213,7 @@ def test_where_one_cannot_start_those_before_it_are_ended_and_none_waits(seen, s
             raise OSError("no process left")
         return start()
 
-    with StartedAhead(Room(8), 60) as ahead:
+    with StartedAhead(8, 60) as ahead:
         with pytest.raises(OSError, match="no process left"):
             ahead.measured(breaks, 3, number_of)
         assert ahead.measured(start, 1, number_of) == 2
