@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeGuard, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
@@ -304,7 +304,7 @@ def without_unreal(value: Any, depth: int = 0) -> Any:
     """
     if depth > DEEPEST:
         raise UsageError(_TOO_DEEP)
-    if _is_mapping(value):
+    if isinstance(value, Mapping):
         return {name: without_unreal(one, depth + 1) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [without_unreal(one, depth + 1) for one in value if _is_real(one)]
@@ -360,11 +360,6 @@ def _are_usual(values: Sequence[object]) -> bool:
     return isfinite(sum(figures)) and max(sizes) <= LARGEST and min(filter(None, sizes), default=1.0) >= SMALLEST
 
 
-def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
-    """Return whether a value is a mapping; nearly all are dicts, and the type check first is three times as fast."""
-    return type(value) is dict or isinstance(value, Mapping)
-
-
 def _check_real(value: object) -> None:
     if not _is_real(value):
         raise Unreal(cast("float", value))
@@ -383,7 +378,7 @@ def _of_dataclass(form: type) -> Check:
     checks = {f.name: _of_field(hints[f.name], f.name in SIGNED) for f in declared if hints[f.name] is not Any}
 
     def check(value: object) -> str | None:
-        if not _is_mapping(value):
+        if not isinstance(value, Mapping):
             return _wrong(value, "a mapping")
         for name in required:
             if name not in value:
@@ -462,7 +457,7 @@ def _of_values(hint: Any, signed: bool, *, in_list: bool) -> Check:
     plain, _, inner = _of_field(hint, signed)
 
     def check(value: Any) -> str | None:
-        if not (isinstance(value, list | tuple) if in_list else _is_mapping(value)):
+        if not (isinstance(value, list | tuple) if in_list else isinstance(value, Mapping)):
             return _wrong(value, "a list" if in_list else "a mapping")
         values = value if in_list else value.values()
         kinds = set(map(type, values))
