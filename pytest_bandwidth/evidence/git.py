@@ -22,8 +22,6 @@ _PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
 _DEVICE = (".cu", ".cuh", ".cubin", ".fatbin", ".ptx", ".hip", ".cl", ".metal")
 _INCLUDED = (".h", ".hh", ".hpp", ".hxx", ".inc", ".c", ".cc", ".cpp", ".cxx")
 CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
-# A file in the folder of each virtual environment, and nowhere else.
-_ENVIRONMENT_FILE = "pyvenv.cfg"
 _CACHE = "__pycache__"
 # Variables that select another repository than that of the folder, or that change the meaning of paths.
 _LEFT_OUT = (
@@ -175,9 +173,9 @@ def root_in_checkout(folder: Path) -> str | None:
 def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> list[str] | None:
     """Return files that make the running code differ from the commit, by their paths from the tree's top.
 
-    They are tracked files that differ, and untracked files of code, but no ignored files, virtual environments or
-    Python caches. None outside a git repository, or if git hangs. is_output: whether a file, given by its path, is
-    written by runs: such files are left out.
+    They are tracked files that differ, and untracked files of code, but no ignored files or Python caches. None outside
+    a git repository, or if git hangs. is_output: whether a file, given by its path, is written by runs: such files are
+    left out.
     """
     try:
         top = tree_of(folder)
@@ -185,19 +183,11 @@ def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _
     except UsageError:
         return None
     patterns = [f":(top,icase)*{suffix}" for suffix in sorted(CODE_SUFFIXES)]
-    patterns.append(f":(top,glob)**/{_ENVIRONMENT_FILE}")
     try:
         untracked = _records(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *patterns)
     except UsageError:
         return changed or None
-    # A file at the top is left out: there the checkout itself is an environment.
-    inside = f"/{_ENVIRONMENT_FILE}"
-    environments = tuple(path.removesuffix(_ENVIRONMENT_FILE) for path in untracked if path.endswith(inside))
-    for path in untracked:
-        is_code = Path(path).name != _ENVIRONMENT_FILE and _CACHE not in Path(path).parts
-        if is_code and not path.startswith(environments) and not is_output(top / path):
-            changed.append(path)
-    return changed
+    return changed + [path for path in untracked if _CACHE not in Path(path).parts and not is_output(top / path)]
 
 
 def changed_files(top: Path) -> list[str]:

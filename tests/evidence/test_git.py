@@ -52,17 +52,6 @@ def test_code_that_is_not_tracked_may_be_part_of_what_runs_and_nothing_else(repo
         assert sorted(uncommitted_files(folder)) == sorted(CODE), "seen from any folder of the tree"
 
 
-def test_an_environment_hides_its_own_files_alone(repo):
-    for name in ("env/pyvenv.cfg", "env/lib/x.py", "environment.py"):
-        put(repo, name)
-    assert uncommitted_files(repo) == ["environment.py"]
-    (repo / "environment.py").unlink()
-    put(repo, "pyvenv.cfg")  # the checkout is an environment itself
-    assert uncommitted_files(repo) == []
-    put(repo, "helper.py")
-    assert uncommitted_files(repo) == ["helper.py"]
-
-
 def test_any_tracked_file_that_differs_is_moved_or_gone_counts(repo):
     for name in ("test_a.py", "data.bin"):
         put(repo, name, "changed")
