@@ -24,7 +24,6 @@ from pytest_bandwidth.domain.text import INVISIBLE, shown
 from pytest_bandwidth.domain.units import parse_count, parse_fraction, parse_gbps, parse_share
 from pytest_bandwidth.judging.decide import COUNT_NAMES
 
-TESTS = "tests:\n"
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
 # Text without quotes: a subset of YAML's plain scalars on which block and flow context, YAML 1.1 and 1.2 agree.
 # One blank or some colons only between two such characters, so neither ": " nor " #" can occur.
@@ -237,14 +236,9 @@ RECORDED = tuple(name for name, one in ENTRY_FIELDS.items() if one.recorded)
 HEADER_KEYS = ("schema", "device", "tolerance", "tests")
 
 
-def render_header(device: BaselineDevice | None, tolerance: float | None = None) -> str:
+def render_header(device: BaselineDevice) -> str:
     """Render the lines before the first entry."""
-    lines = [f"schema: {SCHEMA}\n"]
-    if device is not None:
-        lines.append(render_device(device))
-    if tolerance is not None:
-        lines.append(f"tolerance: {FRACTION.write(tolerance)}\n")
-    return "".join([*lines, TESTS])
+    return f"schema: {SCHEMA}\n{render_device(device)}tests:\n"
 
 
 def render_device(device: BaselineDevice) -> str:

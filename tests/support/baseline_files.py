@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_bandwidth.baseline.runs import NOTHING, Recorded, path_of, run_lines, setup_of
-from pytest_bandwidth.baseline.schema import render_entry, render_header
+from pytest_bandwidth.baseline.schema import FRACTION, render_device, render_entry
 from pytest_bandwidth.domain.baseline import Baseline, settled
 
 
@@ -24,5 +24,7 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
     lines = (*run_lines(first), *run_lines(second))
     peak = baseline.device.peak_gbps if baseline.device else None
     entries = (render_entry(settled(entry, peak)) for entry in baseline.entries.values())
-    path.write_text(render_header(baseline.device, baseline.tolerance) + "".join(entries), encoding="utf-8")
+    device = "" if baseline.device is None else render_device(baseline.device)
+    tolerance = "" if baseline.tolerance is None else f"tolerance: {FRACTION.write(baseline.tolerance)}\n"
+    path.write_text(f"schema: 2\n{device}{tolerance}tests:\n{''.join(entries)}", encoding="utf-8")
     path_of(path).write_text("".join(f"{text}\n" for text in lines), encoding="utf-8")
