@@ -2,7 +2,7 @@
 
 The load of a shared machine changes within seconds, so processes that run one after the other would differ by it. A
 child sends a line before its first round and after each one. Then it waits for the parent's answer: go on, or stop.
-Before the first round the parent may also send orders for the child's arrays (see `orders`).
+Before the first round the parent may also send orders for the child's arrays (see `Order`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,13 +47,8 @@ FEWEST_TO_STOP = 8
 # for which it carried an order out.
 ARRAYS, ALL, DONE = "arrays", "all", "done"
 Work = Literal["copy", "same", "exchange"]
-# Orders for the processes 0 and 1 at the same time. Each sends back the numbers of the arrays that it did it with.
-Both = tuple["Order", "Order"]
-# The return value: whether the pages of all arrays were exchanged.
-Orders = Generator[Both, tuple[Sequence[int], Sequence[int]] | None, bool]
 # The array's number in each process, its size in bytes, and its offset in the shared memory.
 _Place = tuple[tuple[int, int], int, int]
-_NOTHING: tuple[Sequence[int], Sequence[int]] = ((), ())
 # The share of the free memory that copies may take. They are optional.
 FREE_SHARE = 0.25
 
@@ -281,22 +276,42 @@ class Conductor:
         return one, two
 
     def _lay_out(self, one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
-        """Order both to lay out the arrays that they reported, if any; return whether they may sample."""
+        """Order both to lay out the arrays that they reported, if any; return whether they may sample.
+
+        Each process copies every other array, the largest first: no other work takes as long. The arrays that both can
+        exchange lie in the same memory afterwards.
+        """
         if self._memory is None or ARRAYS not in one or ARRAYS not in two:
             return True
-        steps, done = orders(self._memory, one[ARRAYS], two[ARRAYS]), None
-        while True:
-            try:
-                both = steps.send(done)
-            except StopIteration as end:
-                if end.value and one.get(ALL) and two.get(ALL):
-                    self.shared.add(one.get("label"))
-                return True
-            self._answer({side: json.dumps(asdict(order)) for side, order in enumerate(both)})
-            now = self._together()
-            if now is None or any(ARRAYS in message for message in now):  # one ended, or began a measurement
+        left = places_for(self._memory, one[ARRAYS], two[ARRAYS])
+        if not left:
+            return True
+        halves = left[::2], left[1::2]
+        if (done := self._ordered("copy", *halves)) is None:
+            return False
+        left = [place for side, half in enumerate(halves) for place in half if place[0][side] in done[side]]
+        works: tuple[Work, Work] = ("same", "exchange")
+        for work in works:
+            if left and (done := self._ordered(work, left, left)) is None:
                 return False
-            done = now[0].get(DONE, ()), now[1].get(DONE, ())
+            left = [place for place in left if all(place[0][side] in done[side] for side in (0, 1))]
+        # If one cannot exchange an array, the other must not.
+        if not left and self._ordered("exchange", [], []) is None:
+            return False
+        if len(left) == len(one[ARRAYS]) == len(two[ARRAYS]) and one.get(ALL) and two.get(ALL):
+            self.shared.add(one.get("label"))
+        return True
+
+    def _ordered(self, work: Work, *places: Sequence[_Place]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Send both an order; return the numbers of the arrays that each did it with, or None if one broke it off."""
+        for side, of_side in enumerate(places):
+            order = Order(work, [(numbers[side], at) for numbers, _, at in of_side])
+            self._sides[side].send(json.dumps(asdict(order)))
+        self._hear(0, 1)
+        now = self._together()
+        if now is None or any(ARRAYS in message for message in now):  # one ended, or began a measurement
+            return None
+        return now[0].get(DONE, ()), now[1].get(DONE, ())
 
     def _take_round(self, label: str | None, order: tuple[int, int]) -> None:
         taken: dict[int, float | None] = {}
@@ -337,8 +352,8 @@ class Order:
         return arrays.exchange(number for number, _ in self.places)
 
 
-def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int]]) -> Orders:
-    """Yield orders, one after the other; return whether the pages of all arrays of both processes were exchanged.
+def places_for(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int]]) -> list[_Place]:
+    """Return places in the memory for arrays that both processes have, the largest first; none where memory is short.
 
     one, two: the arrays of each process: size in bytes, offset in the first page, and size of the pages.
     """
@@ -352,29 +367,11 @@ def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int
         if at is not None:
             places.append(((first, left.pop(at)[0]), array[-1], end))
             end += -(-array[-1] // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
-    if not places:
-        return False
     free = available_bytes()
     if free is not None and sum(length for _, length, _ in places) > FREE_SHARE * free:
-        return False
+        return []
     try:
         os.ftruncate(memory, end)
     except OSError:  # a limit of files' sizes
-        return False
-    # Each process copies every other array, the largest first: no other work takes as long.
-    places.sort(key=lambda place: -place[1])
-    halves = places[::2], places[1::2]
-    done = (yield _order("copy", halves[0], 0), _order("copy", halves[1], 1)) or _NOTHING
-    places = [place for side, half in enumerate(halves) for place in half if place[0][side] in done[side]]
-    steps: tuple[Work, Work] = ("same", "exchange")
-    for work in steps:
-        if places:
-            done = (yield _order(work, places, 0), _order(work, places, 1)) or _NOTHING
-        places = [place for place in places if all(place[0][side] in done[side] for side in (0, 1))]
-    if not places:  # if one process cannot exchange an array, the other must not
-        yield Order("exchange", []), Order("exchange", [])
-    return len(places) == len(one) == len(two)
-
-
-def _order(work: Work, places: Sequence[_Place], side: int) -> Order:
-    return Order(work, [(numbers[side], at) for numbers, _, at in places])
+        return []
+    return sorted(places, key=lambda place: -place[1])

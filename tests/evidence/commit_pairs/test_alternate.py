@@ -22,7 +22,7 @@ from pytest_bandwidth.evidence.commit_pairs.alternate import (
     Alternate,
     Conductor,
     drops,
-    orders,
+    places_for,
     precision_for,
     processor_of,
     take_turns,
@@ -63,11 +63,15 @@ class Side:
     """One of two processes: says what `lines` give for each answer, until they end; keeps what both are told."""
 
     def __init__(self, number, lines, log):
-        self.number, self.lines, self.log, self.answer = number, lines, log, None
+        self.number, self.lines, self.log, self.answer, self.places = number, lines, log, None, []
 
     def send(self, answer):
         self.answer = answer
-        self.log.append((self.number, json.loads(answer)["work"] if answer.startswith("{") else answer))
+        if answer.startswith("{"):
+            order = json.loads(answer)
+            self.places.append(order["places"])
+            answer = order["work"]
+        self.log.append((self.number, answer))
 
     def hear(self):
         try:
@@ -294,63 +298,49 @@ def test_time_is_bounded_for_both(tmp_path):
     assert ([one.code for one in found.ended], found.rounds) == ([None, None], {})
 
 
-# Orders: which of their arrays both lay into the same memory.
+# Which of their arrays both lay into the same memory.
 
 SMALL, LARGE = [100_000, 0, 102_400], [5 << 20, 0, 6 << 20]
-GIVEN_UP = ("exchange", [], [])
-NONE, ONE, OTHER = ([], []), ([0], []), ([], [0])
 
 
-def given(memory, one, two, answers):
-    """Return all orders, each for both, answered so, and what came of them."""
-    found, asked, answers = [], orders(memory, one, two), iter(answers)
-    try:
-        found.append(asked.send(None))
-        while True:
-            found.append(asked.send(next(answers)))
-    except StopIteration as end:
-        works = [{order.work for order in both} for both in found]
-        assert all(len(work) == 1 for work in works), "both do the same"
-        places = [[[tuple(place) for place in order.places] for order in both] for both in found]
-        return [(work.pop(), *both) for work, both in zip(works, places, strict=True)], end.value
+@pytest.mark.parametrize(
+    ("one", "two", "works"),
+    [
+        ([[], []], [[], []], ["copy", "exchange"]),
+        ([[0], [0], []], [[], [], []], ["copy", "same", "exchange"]),
+        ([[0], [0], [], []], [[], [0], [0], []], ["copy", "same", "exchange", "exchange"]),
+    ],
+)
+def test_both_give_up_what_one_could_not_do(memory, one, two, works):
+    both = (measures("a", 1.0, told=arrays_of(SMALL), done=done) for done in (one, two))
+    log, conductor = conducted(*both, memory)
+    assert log == told_both(*works, GO, STOP)
+    assert conductor.shared == set()
 
 
-def test_nothing_is_ordered_where_no_array_is_alike_and_what_one_could_not_copy_is_left_out(memory):
-    assert given(memory, [SMALL], [LARGE], []) == ([], False)
-    with open(os.devnull) as no_memory:
-        assert given(no_memory.fileno(), [SMALL], [SMALL], []) == ([], False)
-    found, all_exchanged = given(memory, [SMALL, SMALL], [SMALL, SMALL], [([], [1]), ([1], [1]), ([1], [1])])
-    assert not all_exchanged
-    assert found[1] == ("same", [(1, HUGE_PAGE_BYTES)], [(1, HUGE_PAGE_BYTES)])
-
-
-@pytest.mark.parametrize(("free", "ordered"), [(4 * SMALL[2] - 1, False), (4 * SMALL[2], True), (None, True)])
-def test_nothing_is_ordered_where_memory_is_short(memory, monkeypatch, free, ordered):
-    monkeypatch.setattr(alternate, "available_bytes", lambda: free)
-    found, all_exchanged = given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
-    assert (bool(found), all_exchanged) == (ordered, ordered)
-
-
-def test_another_measurement_has_room_of_its_own(memory):
-    given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
-    found, _ = given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
-    assert found[1] == ("same", [(0, HUGE_PAGE_BYTES)], [(0, HUGE_PAGE_BYTES)])
-
-
-def test_arrays_meet_others_of_their_size_wherever_they_come(memory):
-    found, all_exchanged = given(memory, [SMALL, LARGE], [LARGE, SMALL, SMALL], [([0, 1], [0, 1])] * 3)
-    assert not all_exchanged, "one is left"
-    assert os.fstat(memory).st_size == HUGE_PAGE_BYTES * 4
-    assert found == [
-        ("copy", [(1, HUGE_PAGE_BYTES)], [(1, 0)]),
-        ("same", [(1, HUGE_PAGE_BYTES), (0, 0)], [(0, HUGE_PAGE_BYTES), (1, 0)]),
-        ("exchange", [(1, HUGE_PAGE_BYTES), (0, 0)], [(0, HUGE_PAGE_BYTES), (1, 0)]),
+def test_each_copies_every_other_array_and_what_one_could_not_copy_is_left_out(memory):
+    told = arrays_of(SMALL, SMALL)
+    both = (measures("a", 1.0, told=told, done=[copied, [1], [1]]) for copied in ([], [1]))
+    sides = [Side(number, lines, []) for number, lines in enumerate(both)]
+    conductor = Conductor(sides, memory)
+    conductor.conduct()
+    assert [side.places for side in sides] == [
+        [[[n, n * HUGE_PAGE_BYTES]], *[[[1, HUGE_PAGE_BYTES]]] * 2] for n in (0, 1)
     ]
+    assert conductor.shared == set(), "one array is left"
 
 
-@pytest.mark.parametrize(("steps", "left"), [(1, NONE), (2, ONE), (3, OTHER)])
-def test_both_give_up_what_one_could_not_do(memory, steps, left):
-    found, all_exchanged = given(memory, [SMALL], [SMALL], [([0], [0])] * (steps - 1) + [left] * 2)
-    assert not all_exchanged
-    assert len(found) == steps + 1
-    assert found[-1] == GIVEN_UP
+def test_there_is_no_place_where_no_array_is_alike_or_memory_is_short(memory, monkeypatch):
+    assert places_for(memory, [SMALL], [LARGE]) == []
+    with open(os.devnull) as no_memory:
+        assert places_for(no_memory.fileno(), [SMALL], [SMALL]) == []
+    for free, places in ((4 * SMALL[2] - 1, 0), (4 * SMALL[2], 1), (None, 1)):
+        monkeypatch.setattr(alternate, "available_bytes", lambda free=free: free)
+        assert len(places_for(memory, [SMALL], [SMALL])) == places
+
+
+def test_arrays_meet_others_of_their_size_in_room_of_their_own(memory):
+    found = places_for(memory, [SMALL, LARGE], [LARGE, SMALL, SMALL])
+    assert found == [((1, 0), LARGE[2], HUGE_PAGE_BYTES), ((0, 1), SMALL[2], 0)]
+    assert os.fstat(memory).st_size == HUGE_PAGE_BYTES * 4
+    assert places_for(memory, [SMALL], [SMALL]) == [((0, 0), SMALL[2], HUGE_PAGE_BYTES * 4)]
