@@ -111,7 +111,6 @@ def test_one_problem_of_a_field(tmp_path, field):
     ("body", "line", "message"),
     [
         ("    bandwidth: nan\n", 4, "bandwidth: found 'nan', expected a number"),
-        ("    bandwidth:\n", 4, "bandwidth: found '', expected a number"),
         ("    tolerance: 3%\n", 3, "found neither bandwidth nor counts, expected one of them"),
         ("    {bandwidth: 5, bandwidth: 6}\n", 4, "found 'bandwidth' twice (first on line 4), expected it once"),
         ("    bandwidth: !!python/name:os.system 5\n", 4, "found the tag 'tag:yaml.org,2002:python/name:os.system'"),
@@ -137,10 +136,8 @@ def test_one_problem_of_an_entry(tmp_path, body, line, message):
     ("text", "message"),
     [
         ("", "1: found an empty file, expected a baseline beginning with schema: 2"),
-        ("hello\n", "1: found the text 'hello', expected a baseline beginning with schema: 2"),
         ("- a\n", "1: found a list, expected a baseline"),
         ("tests: {}\n", "1: found no schema, expected schema: 2 as the first line"),
-        ("schema: one\n", "1: found schema 'one', expected 2"),
         ("schema: 1\n", "1: found schema 1, expected 2: move the file away and write a new one"),
         ("# ours\nschema: 3\ntests: [new, layout]\n", "2: found schema 3, expected 2: written by a newer"),
         ("schema: 2\ntests: 5\n", "2: tests: found no mapping"),
@@ -157,8 +154,6 @@ def test_one_problem_of_an_entry(tmp_path, body, line, message):
         ("schema: 2\ntests:\r\n", "1: found line ends of two kinds"),
         ("schema: 2\rtests:\r", "1: found a lone carriage return"),
         ("schema: 2\n# \u202e\n", "2: found the character U+202E, expected visible text"),
-        (f"{HEAD}  tests/test_a.py::test_a\u200b:\n    bandwidth: 5\n", "3: found the character U+200B,"),
-        ("schema: 2\n# \x1b[2J\n", "2: found the byte 0x1b, expected text"),
         ("schema: 2\ndevice: A100\n", "2: device: found the text 'A100', expected a mapping"),
         ("schema: 2\ndevice: {memory_gib: 80}\n", "2: device: found no name"),
         ("schema: 2\ntolerence: 5%\n", "2: found the unknown key 'tolerence' in file, expected tolerance"),

@@ -260,9 +260,7 @@ def test_a_folder_that_others_may_write_to_is_refused(repo):
 
 
 INIS = {
-    "pytest.ini": "[pytest]\nbandwidth_build = make\n",
     "pyproject.toml": "[tool.pytest.ini_options]\nbandwidth_build = 'make'\n",
-    "setup.cfg": "[tool:pytest]\nbandwidth_build = make\n",
     "sub/pytest.ini": "[pytest]\nbandwidth_build = make\n",
 }
 
