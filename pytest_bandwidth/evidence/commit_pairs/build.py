@@ -312,7 +312,7 @@ def _record_in(file: Path) -> dict[str, Any]:
 def _clear(folder: Path, but: tuple[str, ...] = ()) -> None:
     """Remove a build and git's record of its tree, but not its lock, which this process holds exclusively."""
     (folder / BUILT).unlink(missing_ok=True)
-    remove_tree(folder / TREE)
+    remove_tree(folder / TREE, folder / TREE)
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

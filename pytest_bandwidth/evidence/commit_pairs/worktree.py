@@ -69,7 +69,7 @@ class CheckedOut:
         remove_temporary_folders()
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder())
-            stack.callback(remove_tree, folder / TREE)
+            stack.callback(remove_tree, top, folder / TREE)
             self.revision = Revision(name, commit, str(top), str(folder / TREE))
             add_tree(top, folder, commit)
             self._stack = stack.pop_all()
@@ -114,12 +114,16 @@ def _add_submodules(top: Path, tree: Path, commit: str, index: Path) -> None:
         _add_submodules(clone, folder, at, index)
 
 
-def remove_tree(tree: Path) -> None:
-    """Remove a worktree, and git's record of it."""
-    with suppress(UsageError):  # it is partly made or partly removed
-        # Twice --force: git locks a tree while it writes the files, and an interrupt then leaves the lock.
-        git(tree, "worktree", "remove", "--force", "--force", str(tree))
-    shutil.rmtree(tree, ignore_errors=True)
+def remove_tree(top: Path, tree: Path) -> None:
+    """Remove a worktree, and git's record of it. top: any tree of its repository, also this one."""
+    # Twice --force: git locks a tree while it writes the files, and an interrupt then leaves the lock.
+    command = ("worktree", "remove", "--force", "--force", str(tree))
+    try:
+        git(top, *command)
+    except UsageError:  # partly made or partly removed: git drops its record if there is no folder
+        shutil.rmtree(tree, ignore_errors=True)
+        with suppress(UsageError):
+            git(top, *command)
 
 
 def top_of(root: Path, asked_by: str) -> Path:
