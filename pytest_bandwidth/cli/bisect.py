@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     top = top_of(Path.cwd(), "it")
     good, bad = commit_of(top, options.good, "GOOD"), commit_of(top, options.bad, "BAD")
     check_order(top, good, bad)
-    progress = ConsoleProgress(command="bisect")
+    progress = ConsoleProgress("bisect")
     with ExitStack() as stack:
         stack.enter_context(signals_as_interrupts())
         stack.callback(progress.clear)

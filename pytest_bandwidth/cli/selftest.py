@@ -274,7 +274,7 @@ def measure(device: DeviceIdentity, runs: int, asked: Mapping[str, Any], least: 
     stays in use.
     """
     seen = MeasuredRuns({drop: [] for drop in (0.0, *asked["drops"])})
-    progress = ConsoleProgress(runs)
+    progress = ConsoleProgress("selftest")
     lock = DeviceLock(
         device,
         LOCK_SECONDS,
@@ -283,7 +283,7 @@ def measure(device: DeviceIdentity, runs: int, asked: Mapping[str, Any], least: 
     try:
         for process in range(1, runs + 1):
             with lock.held(progress.show, progress.log):
-                progress.bar(process - 1)
+                progress.show(f"process {process} of {runs}")
                 answered = _answer({**asked, "turn": process})
             reason = answered.get("invalid")
             if reason is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ import pytest
 from pytest_bandwidth.reports.text_safe import printable, shortened, start_of, width_of
 
 _START_OF_LINE = "\r\x1b[2K"
-BAR_WIDTH = 30
 
 
 def write_line(config: pytest.Config, text: str) -> None:
@@ -102,20 +100,11 @@ class Progress:
 
 
 class ConsoleProgress:
-    """Write a command's progress to standard error; a log gets no moving lines. of: the bar's full count."""
+    """Write a command's progress to standard error; a log gets no moving lines."""
 
-    def __init__(self, of: int = 1, command: str = "selftest") -> None:
-        self._of = of
+    def __init__(self, command: str) -> None:
         self._command = command
-        self._begun = time.monotonic()
         self._watched = sys.stderr.isatty()
-
-    def bar(self, done: int) -> None:
-        """Show on a terminal that so many processes are done."""
-        filled = BAR_WIDTH * done // self._of
-        left = (time.monotonic() - self._begun) / done * (self._of - done) if done else None
-        text = "" if left is None else f", {left:.0f} s left"
-        self.show(f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {done}/{self._of}{text}")
 
     def show(self, text: str) -> None:
         """Show a state on a terminal, which the next one replaces."""

@@ -269,7 +269,7 @@ class Arena:
     options: Mapping[str, object]
     rtol: float | None
     atol: float | None
-    progress: ConsoleProgress = field(default_factory=lambda: ConsoleProgress(command="arena"))
+    progress: ConsoleProgress = field(default_factory=lambda: ConsoleProgress("arena"))
 
     @cached_property
     def device(self) -> DeviceIdentity:
