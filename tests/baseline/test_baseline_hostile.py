@@ -24,6 +24,7 @@ def files(size):
         "aliases that explode": "schema: 2\na0: &a0 [x, x]\n"
         + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30)) + HEAD,
         "flow scalars": HEAD + "  a: [" + repeated("a,") + "]\n",
+        "unknown keys": HEAD + "  a: {" + numbered("{:x}: b, ") + "z: z}\n",
         "bad entries": HEAD + numbered("  {:x}: {{bandwidth: x}}\n"),
         "one-line entries": HEAD + numbered("  {:x}:\n    bandwidth: 17.1 GB/s\n"),
         "settings": HEAD + "  a:\n    bandwidth: 1.0 GB/s\n    settings: {" + numbered("a{}: b, ") + "z: z}\n",

@@ -93,6 +93,7 @@ BAD_FIELDS = {
     "judged_on: speed": "judged_on: found 'speed', expected relative or gbps",
     f"bytes: {{read: {2**63}}}": f"bytes.read: found '{2**63}', expected a whole",
     "xfail:": "xfail: found nothing, expected some text",
+    "xfail: |\n      a\n      b": "xfail: found 'a\\nb', expected text of one line",
     "runs: some": "runs: found 'some', expected the number of runs, such as 5 ± 0.12",
     "bytes: {reads: 5}": "found the unknown key 'reads' in bytes, expected read",
     "settings: off": "settings: found the text 'off', expected a mapping",

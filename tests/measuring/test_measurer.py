@@ -170,6 +170,12 @@ def test_where_the_name_is_taken_nothing_is_locked(taken, tmp_path):
     assert taken.lstat(), "nothing of it was touched"
 
 
+def test_without_a_temporary_folder_nothing_is_locked(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(DeviceUnavailable, match="No such file or directory"):
+        lock_folder()
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives folders away")
 def test_another_users_folder_is_refused(tmp_path):
     folder = tmp_path / f"pytest-bandwidth-{os.getuid()}"

@@ -13,7 +13,7 @@ from children import HANGS_SECONDS, gone, wait_for
 
 import pytest_bandwidth
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.evidence.processes.start_and_end import PARENT_VARIABLE
+from pytest_bandwidth.evidence.processes.start_and_end import PARENT_VARIABLE, own_group
 
 
 def said(options, program, folder, **environment):
@@ -133,6 +133,13 @@ def test_a_process_ends_with_its_parent(tmp_path, parent, file, code):
     revision = {"name": "HEAD", "commit": "0" * 40, "top": str(tmp_path), "tree": str(tmp_path / "elsewhere")}
     environment = {} if code is ENDLESS else {"PYTHONPATH": str(tmp_path)}
     assert ends_with(parent.replace("{REVISION}", repr(revision)), tmp_path, **environment)
+
+
+def test_a_group_is_ended_where_an_exception_leaves_it():
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(ZeroDivisionError), own_group(command, 0.0) as process:
+        raise ZeroDivisionError
+    assert process.returncode == -signal.SIGKILL
 
 
 ENDS = """
