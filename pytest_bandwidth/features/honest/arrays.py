@@ -32,6 +32,8 @@ MOST_DRAWN = 32
 _AT_A_TIME = 1 << 14
 # The pattern of `View.fill` by element size: a tiny float, and an unusual integer.
 _FILLED = {size: int.from_bytes(b"\xa5" * size, "little") for size in (2, 4, 8)}
+# Changes of one element, by the method that finds its place.
+EXTREMES = {"largest": "argmax", "smallest": "argmin"}
 # So many first elements are enough to find most arrays unordered.
 _A_FEW = 1 << 10
 
@@ -127,13 +129,6 @@ def _on_all_processors(function: Callable[[Any], Any], array: Any) -> list[Any]:
         return list(pool.map(function, np.array_split(array, count)))
 
 
-def extreme_of(view: View, kind: str) -> int | None:
-    """Return the place of the "largest" or "smallest" element in `View.parts`; None where no elements are ordered."""
-    if view.array.dtype.kind not in "biuf" or not view.array.size:
-        return None
-    return int(getattr(view.parts(), "argmax" if kind == "largest" else "argmin")())
-
-
 @dataclass(slots=True)
 class Region:
     """Hold the function that restores a changed array. start: of the changed region; None if all is changed."""
@@ -189,12 +184,12 @@ def swap_halves(parts: Any) -> bool:
     return differ
 
 
-def changed_region(view: View, generator: np.random.Generator, kind: str, extreme: int | None = None) -> Region | None:
+def changed_region(view: View, generator: np.random.Generator, kind: str) -> Region | None:
     """Overwrite a region of an array with values from elsewhere in it; None where all values are the same.
 
     All values come from the array itself: indexes computed from them stay in bounds. Ascending arrays stay ascending.
     kind: "any" changes a random region, "one" a single element, "all" every one; "largest" and "smallest" change that
-    element, since some results depend only on it. extreme: the place of that element.
+    element, since some results depend only on it.
     """
     parts = view.parts()
     count = len(parts)
@@ -206,7 +201,8 @@ def changed_region(view: View, generator: np.random.Generator, kind: str, extrem
     row = max(1, parts.size // count)
     size = max(count // REGION_SHARE, 1 + ordered) if kind in ("all", "any") or ordered else 1
     start = int(generator.integers(0, count - size + 1))
-    if extreme is not None:
+    if kind in EXTREMES and view.array.dtype.kind in "biuf":
+        extreme = int(getattr(parts, EXTREMES[kind])())
         start = min(max(extreme // row - size // 2, 0), count - size)
     held = parts[start : start + size].copy()
     for _ in range(MOST_DRAWN):

@@ -26,7 +26,6 @@ from pytest_bandwidth.features.honest.arrays import (
     Region,
     View,
     changed_region,
-    extreme_of,
     is_ordered,
     overlap,
     place_in,
@@ -141,8 +140,6 @@ class WorkWatch(Watch):
         self._undeclared = [one for one in known if not any(overlap(one.own, other.own) for other in declared)]
         self._held: list[tuple[View, Any]] = []
         self._region: Region | None = None
-        # The places of the inputs' largest and smallest elements.
-        self._extremes: dict[tuple[str, str], int | None] = {}
         # The reference's results for this sample's inputs; None where the result is not compared.
         self._wanted: list[Any] | None = None
         self._changed: _Input | None = None
@@ -278,12 +275,7 @@ class WorkWatch(Watch):
         one = min(among, key=lambda one: state.changes[one.view.name])
         kinds = KINDS_COMPARED if self._has_function else KINDS
         kind = kinds[state.changes[one.view.name] % len(kinds)]
-        extreme = None
-        if kind in ("largest", "smallest"):
-            if (one.view.name, kind) not in self._extremes:
-                self._extremes[one.view.name, kind] = extreme_of(one.view, kind)
-            extreme = self._extremes[one.view.name, kind]
-        self._region = changed_region(one.view, self._generator, kind, extreme)
+        self._region = changed_region(one.view, self._generator, kind)
         self._changed = None if self._region is None else one
         return self._region is not None
 
