@@ -291,7 +291,7 @@ class TrafficDevice(Device):
         for number, argument in enumerate(launch.args, start=1):
             if isinstance(argument, np.ndarray):
                 refuse_gaps(argument, f"argument {number}")
-        return lambda: self._execute(launch, None, lambda _: None)
+        return lambda: self._execute(launch, None)
 
     def resources(self, launch: Launch) -> KernelResources | None:
         """Return the resources of the launch's kernel, and the launch's shape and occupancy."""
@@ -320,7 +320,7 @@ class TrafficDevice(Device):
 
         Raises KernelFault, and NotOnThisDevice for a callable that launches nothing.
         """
-        del budget  # one execution is enough
+        del budget, progress  # one execution is enough
         launch, value, code = workload.launch, None, MeasuredCode()
         if launch is not None and isinstance(launch.kernel, TrafficKernel) and launch.kernel.not_executed:
             return self._of_machine_code(workload, launch)
@@ -330,7 +330,7 @@ class TrafficDevice(Device):
         if workload.setup is not None:
             workload.setup()
         if launch is not None and isinstance(launch.kernel, TrafficKernel):
-            executions = [self._execute(launch, workload.blocks, progress)]
+            executions = [self._execute(launch, workload.blocks)]
             misread = misread_arrays(launch.kernel.program.compiled.source, launch.kernel.name, launch.args)
         else:
             self._triton.drive()
@@ -443,7 +443,7 @@ class TrafficDevice(Device):
         counts = {} if resources is None else {"local_bytes_per_thread": resources.local_bytes}
         return counts if occupancy is None else {**counts, "resident_warps": occupancy.warps}
 
-    def _execute(self, launch: Launch, blocks: int | None, progress: Progress, name: str | None = None) -> Execution:
+    def _execute(self, launch: Launch, blocks: int | None, name: str | None = None) -> Execution:
         """Execute a launch, and record it while a callable is measured. name: of the kernel, in reports."""
         resources, occupancy = self._given(launch)
         if resources and occupancy and not occupancy.warps and occupancy.limited_by == "registers":
@@ -462,7 +462,6 @@ class TrafficDevice(Device):
             launch.args,
             shared_bytes=launch.shared_bytes,
             blocks=blocks,
-            progress=progress,
             uninitialised=[array for _, array in alive],
             max_seconds=self._timeout,
         )
@@ -479,7 +478,7 @@ class TrafficDevice(Device):
         module, source = _Module(launch.program, launch.program), KernelSource("", launch.kernel)
         kernel = TrafficKernel(module, launch.kernel, launch.resources, launch.code, source)
         described = Launch(kernel, launch.grid, launch.block, launch.args, launch.shared_bytes)
-        self._execute(described, self._blocks, lambda _: None, launch.name)
+        self._execute(described, self._blocks, launch.name)
         self._makers[driver.maker] = driver.version
 
 

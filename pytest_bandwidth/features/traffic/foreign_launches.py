@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.arguments import MOST_THREADS_PER_BLOCK
 from pytest_bandwidth.devices.code.compiled import code_of_ptx, kernels_of_code
 from pytest_bandwidth.devices.code.cubin import kernel_code, resources_of
 from pytest_bandwidth.domain.code.identity import MeasuredCode
@@ -26,7 +27,6 @@ from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageEr
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.features.traffic.ptx import Program, PtxModule
 from pytest_bandwidth.features.traffic.ptx.lanes import WARP
-from pytest_bandwidth.features.traffic.ptx.launch import MAX_THREADS
 from pytest_bandwidth.features.traffic.ptx.occupancy import most_shared_bytes, number_of
 from pytest_bandwidth.frameworks.arrays import framework_of
 
@@ -173,7 +173,7 @@ class TritonDriver:
 
         The module is None: else Triton would unload it with the kernel, when this driver may be gone.
         """
-        return None, binary, 0, 0, MAX_THREADS
+        return None, binary, 0, 0, MOST_THREADS_PER_BLOCK
 
     def unload_module(self, module: object) -> None:
         """Do nothing: a GPU's driver loaded the module."""

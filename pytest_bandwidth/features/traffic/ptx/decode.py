@@ -27,7 +27,7 @@ from pytest_bandwidth.domain.code.kernel_signature import lacks_initialiser, sou
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, OutOfMemory
 from pytest_bandwidth.features.traffic.ptx import parsing, program
 from pytest_bandwidth.features.traffic.ptx.actions import ACTIONS
-from pytest_bandwidth.features.traffic.ptx.lanes import Dim
+from pytest_bandwidth.features.traffic.ptx.lanes import three
 from pytest_bandwidth.features.traffic.ptx.memory import FIRST_VARIABLE_REGION, Region, RegionKind
 from pytest_bandwidth.features.traffic.ptx.nvrtc import PtxModule
 from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES, Match
@@ -210,9 +210,9 @@ class _Decoder:
             local_bytes=self._local_bytes,
             granule_bytes=self._context.granules,
             max_threads=int(np.prod(limit)) if limit else None,
-            exact_block=_axes(exact) if exact else None,
+            exact_block=three(exact) if exact else None,
             waits_for_grid=self._context.waits_for_grid,
-            cluster=_axes(tuning.get("reqnctapercluster", ())),
+            cluster=three(tuning.get("reqnctapercluster", ())),
             before_wait=_before_wait(blocks, self._context.sites),
             asynchronous=any(isinstance(item, program.BarrierStep | program.BulkCopy) for item in self._items),
         )
@@ -306,11 +306,6 @@ class _Decoder:
         self._calls.pop()
         self._context.location = location
         self._items.append(parsing.Label(end))
-
-
-def _axes(sizes: tuple[int, ...]) -> Dim:
-    x, y, z = (*sizes, 1, 1, 1)[:3]
-    return x, y, z
 
 
 def _computation(here: Here) -> program.Compute:

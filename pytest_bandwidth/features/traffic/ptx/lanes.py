@@ -7,7 +7,7 @@ or between threads, have one row, or one column, and NumPy broadcasts them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -25,6 +25,12 @@ WARP = 32
 def coordinates(number: Any, size: Dim) -> tuple[Any, Any, Any]:
     """Return x, y and z of a thread's or a block's linear number, or of an array of numbers."""
     return number % size[0], number // size[0] % size[1], number // (size[0] * size[1])
+
+
+def three(sizes: Sequence[int]) -> Dim:
+    """Return one to three extents with 1 for those that are left out."""
+    x, y, z = (*sizes, *(1,) * (3 - len(sizes)))
+    return int(x), int(y), int(z)
 
 
 @dataclass(frozen=True)

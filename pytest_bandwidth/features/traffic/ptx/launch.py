@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.arguments import MOST_THREADS_PER_BLOCK, checked_shape
 from pytest_bandwidth.devices.host import available_bytes
 from pytest_bandwidth.domain.code.kernel_signature import source_parameters
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
-from pytest_bandwidth.domain.interpreter import clock
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.features.traffic.ptx.counts import Execution, TrafficCounter
 from pytest_bandwidth.features.traffic.ptx.decode import Program
 from pytest_bandwidth.features.traffic.ptx.faults import Checker, FaultLog, InitialisationChecker, untouched
 from pytest_bandwidth.features.traffic.ptx.interpreter import BatchInterpreter, Tally
-from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Dim, Geometry
+from pytest_bandwidth.features.traffic.ptx.lanes import WARP, Array, Geometry, three
 from pytest_bandwidth.features.traffic.ptx.mbarriers import ClockRaces, Clocks, Mbarriers
 from pytest_bandwidth.features.traffic.ptx.memory import (
     FIRST_ARRAY_REGION,
@@ -39,8 +39,6 @@ from pytest_bandwidth.features.traffic.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.features.traffic.ptx.program import Kernel, Parameter, Symbol
 from pytest_bandwidth.features.traffic.ptx.races import AsyncCopies, HappensBefore, RaceChecker
 
-Progress = Callable[[str], None]
-
 # Lanes of a batch: so many that the overhead of a NumPy call (about 1 µs) is small, so few that the registers in use
 # stay in a core's caches. Measured by benchmarks/traffic.py.
 BATCH_LANES = 1 << 16
@@ -56,15 +54,11 @@ MAX_CLUSTER_BLOCKS = 16
 GRID_WORKSPACE_BYTES = 64
 # A touched page of a virtual array also needs pages of the race checker and of the count of distinct bytes.
 SPARSE_BYTES_PER_LANE = 4 * mmap.PAGESIZE
-PROGRESS_SECONDS = 0.5
 DEFAULT_LIMIT = 2 * 10**10
 
-# Limits of every GPU since compute capability 5 (CUDA C++ Programming Guide, technical specifications).
-MAX_THREADS = 1024
-MAX_BLOCK: Dim = (1024, 1024, 64)
 # The shadows that find races hold a block's number, plus one, in 32 bits: one block less than GPUs take.
 MAX_BLOCKS = 2**31 - 2
-MAX_GRID: Dim = (MAX_BLOCKS, 65535, 65535)
+# The limit of every GPU since compute capability 5 (CUDA C++ Programming Guide, technical specifications).
 MAX_LOCAL_BYTES = 512 * 1024
 
 
@@ -77,7 +71,6 @@ def execute(
     *,
     shared_bytes: int = 0,
     blocks: int | None = None,
-    progress: Progress | None = None,
     uninitialised: Sequence[Array] = (),
     max_thread_instructions: int = DEFAULT_LIMIT,
     max_seconds: float = math.inf,
@@ -87,15 +80,14 @@ def execute(
     grid, block: one to three extents. args: NumPy arrays for pointers (views keep their offset), NumPy scalars of the
     parameter's type, None for a null pointer, Python ints only for integer parameters. shared_bytes: dynamic shared
     memory. blocks: run only so many blocks, evenly spread over the grid.
-    progress: called from time to time with a line of text.
     uninitialised: arrays filled by `fill_untouched`, whose unwritten parts must not be read.
     Raises UsageError for a launch that CUDA would refuse, for arguments the kernel would misread, and for more than
     `max_thread_instructions` or `max_seconds`; OutOfMemory where the touched pages of virtual arrays may not fit;
     KernelError for unknown kernels; NotOnThisDevice for opcodes that are not modelled.
     """
     kernel = program.kernel(kernel_name)
-    extents, none = (_three(grid, "grid"), _three(block, "block")), np.zeros(0, np.int64)
-    launch = Geometry(*extents, none, shared_bytes, kernel.static_shared_bytes, kernel.cluster)
+    none = np.zeros(0, np.int64)
+    launch = Geometry(three(grid), three(block), none, shared_bytes, kernel.static_shared_bytes, kernel.cluster)
     compiled = program.compiled
     _check(kernel, launch, compiled.arch, max_thread_instructions if blocks is None else None)
     names = compiled.parameters or tuple(
@@ -104,7 +96,7 @@ def execute(
     arguments = _place_arguments(kernel.name, kernel.parameters, names, args)
     tally = Tally(kernel, max_thread_instructions, max_seconds)
     run = _Run(program, kernel, launch, arguments, uninitialised, tally)
-    return run.sample(blocks, progress) if blocks is not None and blocks < launch.grid_blocks else run.whole(progress)
+    return run.sample(blocks) if blocks is not None and blocks < launch.grid_blocks else run.whole()
 
 
 class _Run:
@@ -157,17 +149,14 @@ class _Run:
             self._checkers += (self._bulk_stores,)
         self._tally = tally
         self._maps = any(site.opcode.startswith("mapa.") for site in kernel.sites)
-        self._last_progress = clock.monotonic()
 
-    def whole(self, progress: Progress | None) -> Execution:
+    def whole(self) -> Execution:
         rows = self._rows_per_batch()
         for first in range(0, self._blocks, rows):
-            end = min(first + rows, self._blocks)
-            self._batch(np.arange(first, end))
-            self._tell(progress, end, self._blocks)
+            self._batch(np.arange(first, min(first + rows, self._blocks)))
         return self._result(self._blocks, None)
 
-    def sample(self, blocks: int, progress: Progress | None) -> Execution:
+    def sample(self, blocks: int) -> Execution:
         if blocks < 1:
             raise UsageError(f"blocks is {blocks}, expected at least 1")
         if self._kernel.waits_for_grid:
@@ -179,10 +168,9 @@ class _Run:
         parts = max(1, blocks // whole)
         chosen = np.unique(np.linspace(0, self._blocks // whole - 1, parts).astype(np.int64)) * whole
         totals = [np.zeros(10)]
-        for done, number in enumerate(chosen, 1):
+        for number in chosen:
             self._batch(np.arange(number, number + whole))
             totals.append(np.append(self._traffic.figures(), self._tally.threads))
-            self._tell(progress, done, len(chosen))
         each = np.diff(totals, axis=0)
         high, low = each.max(axis=0), each.min(axis=0)
         spread = float(np.max((high - low) / np.maximum(high, 1)))
@@ -264,12 +252,6 @@ class _Run:
             windows.append(region)
         return windows
 
-    def _tell(self, progress: Progress | None, done: int, total: int) -> None:
-        now = clock.monotonic()
-        if progress is not None and (now - self._last_progress >= PROGRESS_SECONDS or done == total):
-            self._last_progress = now
-            progress(f"{self._kernel.name}: {done} of {total} blocks, {self._tally.threads:.3g} thread-instructions")
-
     def _result(self, blocks_run: int, spread: float | None) -> Execution:
         compiled = self._program.compiled
         touched = [
@@ -297,22 +279,14 @@ class _Run:
         return tuple(dict.fromkeys(self._kernel.sites[number].place for number in sites))
 
 
-def _three(extents: Sequence[int], what: str) -> Dim:
-    values = tuple(extents)
-    if not 1 <= len(values) <= 3 or any(isinstance(v, bool) or not isinstance(v, int | np.integer) for v in values):
-        raise UsageError(f"{what} is {extents!r}, expected one to three whole numbers")
-    x, y, z = (*(int(v) for v in values), 1, 1)[:3]
-    return x, y, z
-
-
 def _check(kernel: Kernel, launch: Geometry, arch: str, most_threads: int | None) -> None:
     """Raise UsageError for a launch that CUDA would refuse, and for a grid beyond the limit of instructions."""
-    for what, found, limits in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
-        if any(not 1 <= have <= limit for have, limit in zip(found, limits, strict=True)):
-            raise UsageError(f"{what} is {found}, expected 1 to {limits} along each axis")
+    if kernel.exact_block not in (None, launch.block):
+        exact = f"kernel {kernel.name} needs exactly {kernel.exact_block} threads (.reqntid)"
+        raise UsageError(f"block {launch.block}: {exact}")
+    checked_shape(launch.grid, launch.block, min(MOST_THREADS_PER_BLOCK, kernel.max_threads or MOST_THREADS_PER_BLOCK))
     name, blocks, threads = f"kernel {kernel.name}", launch.grid_blocks, launch.grid_blocks * launch.threads
     static, dynamic, most_shared = launch.static_shared_bytes, launch.dynamic_shared_bytes, most_shared_bytes(arch)
-    most = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
     together = (
         (blocks * launch.lanes, MAX_COOPERATIVE_THREADS, "threads"),
         (blocks * (static + max(dynamic, 0)), MAX_COOPERATIVE_SHARED_BYTES, "bytes of shared memory"),
@@ -335,11 +309,6 @@ def _check(kernel: Kernel, launch: Geometry, arch: str, most_threads: int | None
             any(one and whole % one for whole, one in zip(launch.grid, kernel.cluster, strict=True)),
             f"grid is {launch.grid}, expected multiples of {kernel.cluster}, the clusters of {name}",
         ),
-        (
-            kernel.exact_block not in (None, launch.block),
-            f"block {launch.block}: {name} needs exactly {kernel.exact_block} threads (.reqntid)",
-        ),
-        (launch.threads > most, f"block {launch.block} has {launch.threads} threads, {name} allows at most {most}"),
         (
             kernel.local_bytes > MAX_LOCAL_BYTES,
             f"{name} needs {kernel.local_bytes} bytes of local memory a thread, CUDA allows {MAX_LOCAL_BYTES}; "
