@@ -9,6 +9,7 @@ import functools
 import math
 import platform
 import re
+import sys
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -479,7 +480,7 @@ class TrafficDevice(Device):
         kernel = TrafficKernel(module, launch.kernel, launch.resources, launch.code, source)
         described = Launch(kernel, launch.grid, launch.block, launch.args, launch.shared_bytes)
         self._execute(described, self._blocks, launch.name)
-        self._makers[driver.maker] = driver.version
+        self._makers[driver.maker] = str(getattr(sys.modules.get(driver.module), "__version__", ""))
 
 
 def _of_all(codes: Sequence[MeasuredCode]) -> MeasuredCode:

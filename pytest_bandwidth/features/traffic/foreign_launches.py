@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pytest_bandwidth.devices.arguments import MOST_THREADS_PER_BLOCK
 from pytest_bandwidth.devices.code.compiled import code_of_ptx, kernels_of_code
@@ -72,21 +73,16 @@ class TritonDriver:
     A GPU's driver loads the machine code and launches it; this one looks up the PTX that it was made from.
     """
 
-    maker = "triton"
+    maker = module = "triton"
 
     def __init__(self, arch: str, launch: Callable[[ForeignLaunch], None]) -> None:
         self._arch, self._launch = arch, launch
         self.utils = self  # Triton looks up some methods there
         self._before: Any = None
-        self._replaced: list[tuple[Any, str, Any]] = []
+        self._patch = pytest.MonkeyPatch()
         # The arguments of the last autotuner call that found a configuration; each call has a mapping of its own.
         self._tuned_for: object = None
         self._is_tuning = False
-
-    @property
-    def version(self) -> str:
-        """Return Triton's version."""
-        return str(getattr(sys.modules.get("triton"), "__version__", ""))
 
     def drive(self) -> None:
         """Replace Triton's driver until `restore`, if this process has imported Triton."""
@@ -117,11 +113,9 @@ class TritonDriver:
                 self._tuned_for = tuner.nargs
             return times
 
-        # The replaced check_disk_cache returns whether the disk had an answer.
-        replacements = {"_bench": first_that_fits, "check_disk_cache": lambda _tuner, _key, _all, find: bool(find())}
-        for name, value in replacements.items():
-            self._replaced.append((autotuner, name, getattr(autotuner, name)))
-            setattr(autotuner, name, value)
+        self._patch.setattr(autotuner, "_bench", first_that_fits)
+        # It returns whether the disk had an answer.
+        self._patch.setattr(autotuner, "check_disk_cache", lambda _tuner, _key, _all, find: bool(find()))
 
     def _try(self, call: Callable[[], object], **_: object) -> list[float]:
         """Compile one configuration without launching it. Raises Triton's error where it does not fit."""
@@ -137,8 +131,7 @@ class TritonDriver:
         chosen = _chosen_driver()
         if chosen is not None and chosen.__dict__.get("_active") is self:
             chosen._active, self._before = self._before, None
-            while self._replaced:
-                setattr(*self._replaced.pop())
+            self._patch.undo()
 
     def refuse_interpreter(self) -> None:
         """Raise UsageError where TRITON_INTERPRET makes Triton interpret kernels."""
@@ -289,41 +282,33 @@ class NumbaDriver:
     `launch` is called for each launch.
     """
 
-    maker = "numba-cuda"
+    maker, module = "numba-cuda", "numba_cuda"
 
     def __init__(self, arch: str, launch: Callable[[ForeignLaunch], None]) -> None:
         self._arch, self._launch = arch, launch
-        self._before: list[tuple[Any, str, Any]] = []
-
-    @property
-    def version(self) -> str:
-        """Return numba-cuda's version."""
-        return str(getattr(sys.modules.get("numba_cuda"), "__version__", ""))
+        self._patch, self._drives = pytest.MonkeyPatch(), False
 
     def drive(self) -> None:
         """Replace numba-cuda's launches until `restore`, if this process has imported numba-cuda."""
         module: Any = sys.modules.get("numba.cuda.dispatcher") if "numba_cuda" in sys.modules else None
-        if module is None or self._before:
+        if module is None or self._drives:
             return
+        self._drives = True
         modelled = SimpleNamespace(compute_capability=divmod(number_of(self._arch), 10))
 
         def call(dispatcher: Any, args: Sequence[Any], launch: Any) -> None:
             self._launch(_launch_of_numba(dispatcher, args, launch, self._arch))
 
-        for owner, name, value in (
-            (module.CUDADispatcher, "call", call),
-            # Else numba-cuda warns that a small grid leaves the GPU idle.
-            (sys.modules["numba"].config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0),
-            # Functions that a kernel calls are compiled for the current device.
-            (module, "get_current_device", lambda: modelled),
-        ):
-            self._before.append((owner, name, getattr(owner, name)))
-            setattr(owner, name, value)
+        self._patch.setattr(module.CUDADispatcher, "call", call)
+        # Else numba-cuda warns that a small grid leaves the GPU idle.
+        self._patch.setattr(sys.modules["numba"].config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0)
+        # Functions that a kernel calls are compiled for the current device.
+        self._patch.setattr(module, "get_current_device", lambda: modelled)
 
     def restore(self) -> None:
         """Restore numba-cuda's own launches."""
-        while self._before:
-            setattr(*self._before.pop())
+        self._patch.undo()
+        self._drives = False
 
 
 def _launch_of_numba(dispatcher: Any, args: Sequence[Any], config: Any, arch: str) -> ForeignLaunch:
