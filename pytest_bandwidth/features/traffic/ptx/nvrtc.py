@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,12 +30,6 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, NotOn
 from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 _LINE_INFORMATION = ("-lineinfo", "--generate-line-info")
-# Headers of the standard library that CCCL has for device code as <cuda/std/NAME>, without a stand-in here.
-_OF_CUDA_STD = frozenset(
-    {"algorithm", "array", "atomic", "bit", "bitset", "chrono", "complex", "concepts", "cstdlib", "ctime", "execution"}
-    | {"expected", "functional", "initializer_list", "iterator", "mdspan", "memory", "numbers", "numeric", "optional"}
-    | {"ratio", "span", "string_view", "tuple", "variant", "version"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +187,10 @@ def _explain_missing_header(filename: str, log: str, text: str) -> None:
             f'{filename} includes "{header}", expected it in the folder of that file, or in one of options=("-I…",), '
             f"relative to where pytest was started\n{log}"
         )
-    name = header.removesuffix(".h")
-    standard = header if header in _OF_CUDA_STD else f"c{name}" if f"c{name}" in _OF_CUDA_STD else None
-    remedy = (
-        f"include <cuda/std/{standard}> and say cuda::std::" if standard else "copy the parts that the kernel needs"
-    )
     raise KernelError(
         f"{filename} includes <{header}>, and NVRTC, which compiles for the device alone, has no headers of the host; "
-        f"{remedy}, or keep it from NVRTC with #ifndef __CUDACC_RTC__\n{log}"
+        "include its part in <cuda/std/…>, if there is one, copy the parts that the kernel needs, or keep it from "
+        f"NVRTC with #ifndef __CUDACC_RTC__\n{log}"
     )
 
 
@@ -219,7 +210,7 @@ def ask(request: dict[str, Any], seconds: float = math.inf) -> dict[str, Any]:
 
     Raises KernelError past `seconds`, or where the compiler ends; DeviceUnavailable where NVRTC is not installed.
     """
-    child = _POOL.take()
+    child = idle_child()
     try:
         answer = child.ask(
             {**request, "alarm": 0 if math.isinf(seconds) else int(seconds) + _ORPHANED_SECONDS}, seconds
@@ -227,7 +218,7 @@ def ask(request: dict[str, Any], seconds: float = math.inf) -> dict[str, Any]:
     except BaseException:  # Ctrl-C as well: its result is not needed any more
         child.end()
         raise
-    _POOL.give_back(child)
+    _IDLE[os.getpid()].append(child)
     if "unavailable" in answer:
         reason = str(answer["unavailable"]).strip().splitlines()[0][:200]
         raise DeviceUnavailable(f"NVRTC, which the traffic device needs, cannot be loaded ({reason}); {INSTALL_HINT}")
@@ -257,8 +248,7 @@ class _Child:
             self._answers.put(line)
         self._answers.put("")
 
-    @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -289,30 +279,22 @@ class _Child:
             pass
 
 
-class _Pool:
-    """Keep idle compilers; start another where all are busy, as with several threads."""
-
-    def __init__(self) -> None:
-        self._idle: list[_Child] = []
-        self._owner = os.getpid()
-
-    def take(self) -> _Child:
-        if self._owner != os.getpid():  # after a fork the compilers are the parent's
-            self._idle, self._owner = [], os.getpid()
-        while self._idle:
-            child = self._idle.pop()
-            if child.alive:
-                return child
-            child.end()
-        return _Child()
-
-    def give_back(self, child: _Child) -> None:
-        self._idle.append(child)
-
-    def close(self) -> None:
-        while self._owner == os.getpid() and self._idle:
-            self._idle.pop().end()
+# Idle compilers by the process that started them: after a fork they are the parent's.
+_IDLE: defaultdict[int, list[_Child]] = defaultdict(list)
 
 
-_POOL = _Pool()
-atexit.register(_POOL.close)
+def idle_child() -> _Child:
+    """Return an idle compiler; start another where all are busy, as with several threads."""
+    idle = _IDLE[os.getpid()]
+    while idle:
+        child = idle.pop()
+        if child.is_alive():
+            return child
+        child.end()
+    return _Child()
+
+
+@atexit.register
+def _end_idle() -> None:
+    for child in _IDLE[os.getpid()]:
+        child.end()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import resource
 import signal
 import sys
 from typing import Any
@@ -41,10 +42,6 @@ def main() -> None:
 
 
 def _bound_memory() -> None:
-    try:
-        import resource  # not on Windows
-    except ImportError:
-        return
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
     bound = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
     resource.setrlimit(resource.RLIMIT_AS, (bound, most))
@@ -55,13 +52,11 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
     if "text" not in request:
         return _about(nvrtc)
-    if hasattr(signal, "alarm"):  # ends this process if the parent has gone
-        signal.alarm(request["alarm"])
+    signal.alarm(request["alarm"])  # ends this process if the parent has gone
     try:
         return _compiled(nvrtc, request)
     finally:
-        if hasattr(signal, "alarm"):
-            signal.alarm(0)
+        signal.alarm(0)
 
 
 def _about(nvrtc: Any) -> dict[str, Any]:

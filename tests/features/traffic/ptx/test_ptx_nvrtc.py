@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import resource
 import shutil
 import signal
@@ -25,7 +26,7 @@ from pytest_bandwidth.domain.code.ptx_normal_form import normal_form
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.features.traffic import ptx
 from pytest_bandwidth.features.traffic.ptx import nvrtc as compiling
-from pytest_bandwidth.features.traffic.ptx.nvrtc import _POOL, _SERVER, _Child
+from pytest_bandwidth.features.traffic.ptx.nvrtc import _IDLE, _SERVER, _Child, idle_child
 from pytest_bandwidth.features.traffic.ptx.nvrtc_server import MEMORY_BYTES
 from pytest_bandwidth.features.traffic.ptx.parsing import parse_ptx
 
@@ -105,9 +106,9 @@ def test_a_compiler_takes_no_more_memory_than_the_machine_allows() -> None:
     text = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, ({allowed}, {allowed}))
-from pytest_bandwidth.features.traffic.ptx.nvrtc import _POOL, ask
+from pytest_bandwidth.features.traffic.ptx.nvrtc import idle_child, ask
 ask({{}})
-print(resource.prlimit(_POOL.take()._process.pid, resource.RLIMIT_AS)[0])
+print(resource.prlimit(idle_child()._process.pid, resource.RLIMIT_AS)[0])
 """
     made = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True)
     assert int(made.stdout) == allowed
@@ -129,12 +130,12 @@ def test_a_compilation_past_its_memory_says_so_and_the_compiler_lives(compiler: 
 
 def test_a_compiler_that_died_is_told_and_replaced() -> None:
     ptx.compile_ptx(PLAIN)
-    child = _POOL.take()
+    child = idle_child()
     child._process.kill()
     with pytest.raises(KernelError, match=r"the compiler ended while it read NVRTC \(status -9\)"):
         child.ask({}, 60)
     child.end()
-    _POOL.give_back(child)
+    _IDLE[os.getpid()].append(child)
     assert ".entry k" in ptx.compile_ptx(PLAIN).ptx
 
 
@@ -248,14 +249,9 @@ def test_the_users_own_header_goes_before_a_stand_in(tmp_path: Path) -> None:
     assert x[0] == 1
 
 
-@pytest.mark.parametrize(
-    ("header", "remedy"),
-    [("array", "include <cuda/std/array>"), ("time.h", "include <cuda/std/ctime>"), ("vector", "copy the parts")],
-)
-def test_other_headers_of_the_host_come_with_a_remedy(header: str, remedy: str) -> None:
-    found = rf"kernel\.cu includes <{header}>, and NVRTC.* no headers of the host; {remedy}"
-    with pytest.raises(KernelError, match=found):
-        ptx.compile_ptx(f"#include <{header}>\n{PLAIN}")
+def test_other_headers_of_the_host_come_with_a_remedy() -> None:
+    with pytest.raises(KernelError, match=r"kernel\.cu includes <vector>, and NVRTC.* no headers of the host; include"):
+        ptx.compile_ptx(f"#include <vector>\n{PLAIN}")
 
 
 def test_without_its_headers_such_a_kernel_skips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
