@@ -222,12 +222,12 @@ class Participation:
 
     def _check_mask(self, step: program.Step, members: Array, lanes: Array) -> None:
         named = members >> (self._numbers % WARP).astype(np.uint32) & np.uint32(1) != 0
-        what = f"executes {_cuda_name(step)} with a mask that does not name it"
+        name = self._sites[step.site].opcode
+        what = f"executes {name} with a mask that does not name it"
         self._faults.add("participation", step.site, lanes & ~named, what)
         warps = (self._shape[0], -1, WARP)
         absent = packed(spread(self._alive, self._shape).reshape(warps)) & ~packed(lanes.reshape(warps))
         alone = lanes & ((members.reshape(warps) & absent) != 0).reshape(self._shape)
-        name = _cuda_name(step)
         for mask in {*np.unique(members[alone]).tolist(), *(mask for known, mask in self._alone if known == name)}:
             self._alone[name, mask] = self._alone.get((name, mask), 0) + (lanes & (members == mask))
             self._last_sites[name, mask] = step.site
@@ -261,7 +261,7 @@ class Participation:
         unnamed &= source != self._numbers % WARP
         active = from_lane(self._active)
         for (name, mask), counts in self._alone.items():
-            if name == _cuda_name(step):  # executed earlier, in another branch
+            if name == self._sites[step.site].opcode:  # executed earlier, in another branch
                 active = active | ((members == mask) & (from_lane(counts) > counts))
         wrong = ~active | unnamed
         fresh = np.where(wrong, (source + WARP * unnamed << 10 | self._numbers) + 1, 0)
@@ -278,17 +278,6 @@ def _whole_warps(lanes: Array, members: Array) -> bool:
         return False
     warps = lanes.reshape(len(lanes), -1, min(WARP, lanes.shape[1]))
     return bool((warps.all(axis=2) == warps.any(axis=2)).all())
-
-
-def _cuda_name(step: program.Step) -> str:
-    if not isinstance(step, program.WarpStep):
-        return "__syncwarp()"
-    if step.name == "elect":
-        return "elect.sync"
-    kinds = {"shuffle": "__shfl", "ballot": "__ballot", "vote": "_", "warp reduction": "__reduce"}
-    modes = {"idx": "", "bfly": "_xor"} if step.name == "shuffle" else {}
-    kind = kinds.get(step.name, "__match_all" if step.name == "match all" else "__match_any")
-    return f"{kind}{modes.get(step.mode, step.mode and f'_{step.mode}')}_sync()"
 
 
 def _joined(one: Marks, other: Marks) -> Marks:
