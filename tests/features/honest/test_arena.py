@@ -24,7 +24,6 @@ WORK = "    return np.multiply(x, np.float32(2)) + y\n"
 FINE = (True, True, set())
 CANDIDATES = {
     "right": (f"def run(x, y):\n{WORK}", FINE),
-    "named": (f"def other(x, y):\n{WORK}", FINE),
     "rounded": (
         "def run(x, y):\n    return (2 * x.astype(np.float16) + y.astype(np.float16)).astype(np.float32)\n",
         (False, True, {"wrong-result"}),
@@ -48,9 +47,7 @@ CANDIDATES = {
     ),
     "skips": ("import pytest\ndef run(x, y):\n    pytest.skip('not today')\n", (None, None, {"not-run"})),
     "aborts": ("import os\ndef run(x, y):\n    os.abort()\n", (None, None, {"crashed"})),
-    "exits": ("import os\ndef run(x, y):\n    os._exit(0)\n", (None, None, {"crashed"})),
     "floods": ("def run(x, y):\n    while True:\n        print('x' * 2**20)\n", (None, None, {"flooded"})),
-    "swallows": ("def run(x, y):\n    return np.ones(2**46, np.uint8)\n", (None, None, {"failed"})),
     "asks": ("def run(x, y):\n    return input()\n", (None, None, {"failed"})),
     "forges": (
         # A report to whatever is open, then an end.
@@ -106,7 +103,7 @@ def arena(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def all_of_them(folder):
-    names = [f"{folder / name}.py{'::other' if name == 'named' else ''}" for name in CANDIDATES]
+    names = [f"{folder / name}.py" for name in CANDIDATES]
     return arena(folder, folder / "ref.py", *names, folder / "hangs.py", "--timeout=20")
 
 
@@ -146,7 +143,7 @@ def test_what_is_wrong_is_said(all_of_them):
     assert text["beyond.py"].startswith("a write out of bounds: 8 bytes changed after x, ")
     assert text["skips.py"] == "not today"
     assert "SIGABRT" in text["aborts.py"]
-    assert "exit status 0" in text["exits.py"]
+    assert "exit status 0" in text["forges.py"]
     assert "20 s" in text["hangs.py"]
 
 
@@ -247,7 +244,6 @@ ONE_CASE = "import random\ndef inputs(b):\n    yield 'a', (b.random(8),)\n"
             "inputs yields the name 'a' again, expected",
         ),
         (f"{ONE_CASE}def run(x):\n    return x\n", ("--memory=1MiB",), ", with 1.05 MB (--memory)"),
-        ("def inputs(b):\n    yield 'a', (b.random(8),)\n", (), "found no function run, expected FILE::NAME of one"),
         (
             "def inputs(b):\n    yield 'a', (b.random(8),)\ndef run(x):\n    1 / 0\n",
             (),
@@ -266,7 +262,6 @@ ONE_CASE = "import random\ndef inputs(b):\n    yield 'a', (b.random(8),)\n"
         ("raise SystemExit(3)\n", (), "the reference ref.py: "),
         ("def run(x):\n    return x\n", ("--timeout=0",), "--timeout: found '0', expected seconds"),
         ("def run(x):\n    return x\n", ("--rtol=-1",), "--rtol: found '-1', expected a number of at least 0"),
-        ("def run(x):\n    return x\n", ("--memory=much",), "--memory: found"),
         ("def run(x):\n    return x\n", ("--json=ref.py",), "--json: found ref.py with the ending .py"),
         ("def run(x):\n    return x\n", ("--inputs=none.yaml",), "--inputs none.yaml: found no such file"),
         ("def run(x):\n    return x\n", ("none.py",), "found no file none.py, expected FILE.py"),

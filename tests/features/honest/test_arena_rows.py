@@ -1,13 +1,10 @@
 """What an arena makes of a candidate's report: correct, honest, findings, the speed-up; and how it shows them."""
 
-import json
-
 import pytest
 
-from pytest_bandwidth.cli.main import json_text
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import NOTE, WRONG
-from pytest_bandwidth.features.honest.arena import Row, document_of, judged, lines_of
+from pytest_bandwidth.features.honest.arena import Row, judged, lines_of
 
 RATIO = {"speed_up": 2.0, "low": 1.9, "high": 2.1, "rounds": 30}
 DEVICE = DeviceIdentity("cpu", "a host", None, "any")
@@ -114,21 +111,6 @@ def test_what_was_not_measured_is_neither(report, code, text):
     found = judge(**report)
     assert (found.correct, found.honest, found.speed_up) == (None, None, None)
     assert [(one.code, one.text, one.level) for one in found.findings] == [(code, text, WRONG)]
-
-
-def test_the_document_has_each_candidate_whole():
-    rows = [
-        Row("a.py", "n=8", True, True, speed_up=2.0),
-        Row("a.py", "n=9", True, True, speed_up=8.0),
-        Row("b.py", "n=8", True, True, speed_up=2.0),
-        Row("b.py", "n=9", None, None),
-    ]
-    document = json.loads(json_text(document_of("ref.py", DEVICE, rows)))
-    assert document["candidates"] == [
-        {"candidate": "a.py", "correct": True, "honest": True, "speed_up": pytest.approx(4.0)},
-        {"candidate": "b.py", "correct": False, "honest": False, "speed_up": None},
-    ]
-    assert [one["case"] for one in document["rows"]] == ["n=8", "n=9", "n=8", "n=9"]
 
 
 def test_the_table_shows_what_is_known():

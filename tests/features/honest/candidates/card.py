@@ -69,18 +69,6 @@ def by_address(given):
     return run
 
 
-@cheat("stale", THREEFOLD, STALE)
-def copy_of_the_first_result(given):
-    kept = []
-
-    def run(x, y):
-        if not kept:
-            kept.append(launched(x))
-        y[...] = kept[0]
-
-    return run
-
-
 def captured(x, y):
     """Return a graph of one launch on these arrays."""
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -115,13 +103,6 @@ cheat("device-memory", kernels.THREEFOLD, MOVED, UNWRITTEN)(
         before=f"__device__ const float* from[{N}]; __device__ float* to[{N}];",
     )
 )
-
-
-@cheat("events", THREEFOLD, TAMPERED)
-def elapsed_time(given):
-    real = cupy.cuda.get_elapsed_time
-    given.patch.setattr(cupy.cuda, "get_elapsed_time", lambda a, b: real(a, b) / 8)
-    return launch
 
 
 @cheat("events", THREEFOLD, TAMPERED)
@@ -164,7 +145,6 @@ right("callables", THREEFOLD)(
 )
 right("callables", RETURNED)(
     raw_kernel_returning=lambda x: launched(x),
-    cupys_own_returning=lambda x: x * np.float32(3),
 )
 right("callables", THREEFOLD, graph=True)(in_a_graph=lambda x, y: launch(x, y))
 
@@ -176,17 +156,6 @@ def in_two_steps(given):
     def run(x, y):
         cupy.add(x, x, out=between)
         cupy.add(between, x, out=y)
-
-    return run
-
-
-@right("callables", RETURNED)
-def one_buffer_for_each_result(given):
-    y = cupy.empty_like(given.args[0])
-
-    def run(x):
-        launch(x, y)
-        return y
 
     return run
 

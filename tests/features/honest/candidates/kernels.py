@@ -56,24 +56,19 @@ STALE, WRONG, UNWRITTEN, MODIFIED = "stale-result", "wrong-result", "unwritten",
 
 cheat("tail", THREEFOLD, UNWRITTEN, WRONG)(
     last_elements=source("if (i < n - 3) y[i] = 3 * x[i];"),
-    last_block=source("if (blockIdx.x + 1 < gridDim.x) y[i] = 3 * x[i];"),
     nothing_at_all=source(""),
-    reads_alone=source("float v = x[i]; if (v == 77.0f) y[i] = v;"),
 )
 cheat("middle", THREEFOLD, UNWRITTEN, WRONG)(
     one_thread_in_the_middle=source("if (i != 1234) y[i] = 3 * x[i];"),
-    even_mantissas=source("if (__float_as_uint(x[i]) & 1) y[i] = 3 * x[i];"),
 )
 cheat("constant", THREEFOLD, STALE, WRONG)(constant=source("y[i] = 4.5f;"), of_its_place_alone=source("y[i] = i;"))
 cheat("wrong", THREEFOLD, WRONG, ways=[WITH])(
     zero_for_rare_elements=source("y[i] = x[i] > 1.99f ? 0 : 3 * x[i];"),
     twofold=source("y[i] = 2 * x[i];"),
-    neighbours=source("y[i] = 3 * x[i ^ 1];"),
     bfloat16_inside=source("y[i] = 3 * __uint_as_float(__float_as_uint(x[i]) & 0xFFFF0000u);"),
 )
 cheat("overwritten", THREEFOLD, MODIFIED)(
     input_set_to_zero=source("y[i] = 3 * x[i]; ((float*)x)[i] = 0;"),
-    one_input_element=source("y[i] = 3 * x[i]; if (i == 99) ((float*)x)[i] = 0;"),
 )
 cheat("noise", THREEFOLD, UNWRITTEN, "nondeterministic", WRONG, REFUSED)(
     adds_to_what_is_there=source("y[i] += 3 * x[i];")
@@ -94,9 +89,6 @@ right("elementwise", threefold(N // 4))(
     four_at_once=source("""
     float4 v = ((const float4*)x)[i];
     ((float4*)y)[i] = make_float4(3 * v.x, 3 * v.y, 3 * v.z, 3 * v.w);""")
-)
-right("elementwise", threefold(N // 8))(
-    strides_over_the_grid=source("for (; i < n; i += gridDim.x * blockDim.x) y[i] = 3 * x[i];")
 )
 right("in-place", IN_PLACE)(one_more=source("if (i < n) x[i] += 1;", "float* x, int n"))
 
@@ -155,6 +147,5 @@ right("types", Launch(arrays("float16", "float16"), lambda x, y, n: x * np.float
     halves=source("y[i] = __hadd(x[i], x[i]);", "const __half* x, __half* y, int n", "#include <cuda_fp16.h>")
 )
 right("device-memory", THREEFOLD)(
-    scratch_of_its_own=source("kept[i] = 3 * x[i]; y[i] = kept[i];", before=f"__device__ float kept[{N}];"),
     counts_its_launches=source("y[i] = 3 * x[i]; if (i == 0) calls++;", before="__device__ int calls;"),
 )

@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -50,27 +49,6 @@ def pool_that_nobody_waits_for(given):
         result = np.empty_like(x)
         pool.submit(later, x, result)
         return result
-
-    return run
-
-
-@cheat("thread", ROOT_INTO, *SLEEPS)
-def last_part_in_a_thread(given):
-    def later(x, y):
-        time.sleep(A_WHILE)
-        y[-100:] = work(x[-100:])
-
-    def run(x, y):
-        y[:-100] = work(x[:-100])
-        threading.Thread(target=later, args=(x, y)).start()
-
-    return run
-
-
-@cheat("thread", ROOT_INTO, *SLEEPS)
-def timer(given):
-    def run(x, y):
-        threading.Timer(A_WHILE, lambda: np.copyto(y, work(x))).start()
 
     return run
 
@@ -133,15 +111,8 @@ def lazy_subclass(x):
 
 
 cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)(
-    function_to_call=lambda x: lambda: work(x),
     generator_of_parts=lambda x: (work(part) for part in np.split(x, 4)),
 )
-
-
-@cheat("lazy", ROOT, LATER, REFUSED, writes=4 * N)
-def future(given):
-    pool = ThreadPoolExecutor(1)
-    return lambda x: pool.submit(work, x)
 
 
 @cheat("untimed", ROOT, LATER, "tampered", "stale-result")
@@ -170,22 +141,6 @@ def computed_when_the_last_result_is_dropped(given):
             kept[0] = work(x)
 
     return lambda x: kept[0].view(Result)
-
-
-@cheat("untimed", ROOT, "stale-result", "nondeterministic")
-def computed_when_the_last_result_is_gone(given):
-    (x,) = given.args
-    kept = [work(x)]
-
-    def compute():
-        kept[0] = work(x)
-
-    def run(x):
-        result = kept[0].copy()
-        weakref.finalize(result, compute).atexit = False
-        return result
-
-    return run
 
 
 @cheat("untimed", ROOT, LATER, "tampered", "stale-result", "nondeterministic", "wrong-result")

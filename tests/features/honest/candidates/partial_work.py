@@ -1,7 +1,7 @@
 """Cheats that do a part of the work, or with fewer digits."""
 
 import numpy as np
-from table import COPY_INTO, DOUBLES, MEAN_OF_ROWS, PRODUCT, ROOT, ROOT_INTO, SOFTMAX_INTO, SUM, WITH, Task, cheat, work
+from table import DOUBLES, ROOT, ROOT_INTO, WITH, Task, cheat, work
 
 WRONG, UNWRITTEN = "wrong-result", "unwritten"
 
@@ -21,23 +21,6 @@ def tail_of_zeros(x):
     result = np.zeros_like(x)
     result[:-64] = work(x[:-64])
     return result
-
-
-@cheat("tail", ROOT, WRONG, "stale-result", "nondeterministic", ways=[WITH])
-def tail_of_whatever_was_there(x):
-    result = np.empty_like(x)
-    result[:-64] = work(x[:-64])
-    return result
-
-
-cheat("tail", SUM, WRONG, ways=[WITH])(sum_without_its_tail=lambda x: np.float32(x[:-512].sum(dtype="float64")))
-
-
-@cheat("middle", SOFTMAX_INTO, UNWRITTEN)
-def one_row(x, y):
-    for rows in (slice(0, 60), slice(61, None)):
-        exp = np.exp(x[rows])
-        y[rows] = exp / exp.sum(axis=1, keepdims=True)
 
 
 @cheat("middle", ROOT_INTO, UNWRITTEN)
@@ -69,30 +52,12 @@ def one_block_is_never_new(given):
     return run
 
 
-@cheat("middle", COPY_INTO, UNWRITTEN)
-def half_of_a_copy(x, y):
-    y[::2] = x[::2]
-
-
-cheat("middle", MEAN_OF_ROWS, WRONG, ways=[WITH])(mean_of_a_quarter=lambda x: x[:, ::4].mean(axis=1))
 cheat("precision", ROOT, WRONG, ways=[WITH])(
     float16_inside=lambda x: work(x.astype("float16")).astype("float32"),
     rounded_to_bfloat16=lambda x: (work(x).view("uint32") + 0x8000 & 0xFFFF_0000).view("float32"),
     returned_as_halves=lambda x: work(x).astype("float16"),
 )
 cheat("precision", DOUBLES, WRONG, ways=[WITH])(float32_inside=lambda x: work(x.astype("float32")).astype("float64"))
-cheat("precision", PRODUCT, WRONG, ways=[WITH])(
-    product_of_halves=lambda a, b: np.float32(np.float16(a)) @ np.float32(np.float16(b))
-)
-cheat("precision", SUM, WRONG, ways=[WITH])(
-    sum_in_halves=lambda x: np.float16(x.reshape(-1, 64)).sum(axis=1, dtype="float16").sum(dtype="float32")
-)
-
-
-@cheat("precision", SOFTMAX_INTO, WRONG, ways=[WITH])
-def two_terms_of_a_series(x, y):
-    exp = 1 + x + x * x / 2
-    y[:] = exp / exp.sum(axis=1, keepdims=True)
 
 
 def _signed(bandwidth):
@@ -107,7 +72,6 @@ def copy_for_a_ramp(x, y):
 
 cheat("assumption", ROOT, WRONG, ways=[WITH])(
     wrong_shape=lambda x: work(x)[:-1],
-    transposed_result=lambda x: np.ascontiguousarray(work(x).reshape(128, 256).T).reshape(-1),
 )
 
 
@@ -120,14 +84,3 @@ def random_noise(given):
 @cheat("noise", ROOT_INTO, "nondeterministic", UNWRITTEN, WRONG)
 def adds_to_what_is_there(x, y):
     y += work(x)
-
-
-@cheat("noise", ROOT, "nondeterministic", "stale-result", WRONG)
-def mean_with_the_last_result(given):
-    last = [work(given.args[0])]
-
-    def run(x):
-        last[0] = (last[0] + work(x)) / 2
-        return last[0]
-
-    return run

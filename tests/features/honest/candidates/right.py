@@ -1,21 +1,16 @@
 """Right work with NumPy, of the kinds that an over-eager check accuses."""
 
-import functools
 import itertools
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from table import (
     COPY,
     COPY_INTO,
-    MEAN_OF_ROWS,
-    PRODUCT,
     REFUSED,
     RISE,
     ROOT,
     ROOT_INTO,
-    SOFTMAX_INTO,
     SUM,
     WITH,
     WITHOUT,
@@ -60,14 +55,6 @@ def only_where_it_differs(x, y):
     np.copyto(y, new, where=y != new)
 
 
-@right("elementwise", ROOT_INTO)
-def several_passes_over_its_output(x, y):
-    y[:] = 0
-    y += x
-    np.sqrt(y, out=y)
-    y[:] = y + y + y
-
-
 right("copy", COPY)(copy_returned=lambda x: np.array(x))
 right("copy", COPY_INTO)(copy_written=lambda x, y: np.copyto(y, x))
 right("copy", Task(lambda b: (b.random((128, 256)),), lambda x: x.T.copy()))(
@@ -80,34 +67,19 @@ def one_more(x):
     x += 1
 
 
-@right("in-place", RISE)
-def one_more_and_returned(x):
-    x += 1
-    return x
-
-
 @right("in-place", Task(arrays("float32", "float32"), lambda x, y: y + 2 * x, writes=(1,), reads=(0, 1)))
 def axpy(x, y):
     y += 2 * x
 
 
-right("in-place", Task(vector("uint32"), lambda x: np.sort(x), writes=(0,), reads=(0,)))(
-    sorted_in_place=lambda x: x.sort()
-)
 right("in-place", Task(vector(), lambda x: np.zeros_like(x), writes=(0,), reads=()))(set_to_zero=lambda x: x.fill(0))
 
 SIGNED = vector(distribution="signed")
 ROUNDED_SUM = Task(vector(), lambda x: float(x.sum(dtype="float64")), nbytes=8, check=close(1e-4))
 right("reduction", SUM)(whole_sum=lambda x: np.float32(x.sum(dtype="float64")))
-right("reduction", Task(SIGNED, np.ndarray.max, nbytes=4))(largest=lambda x: x.max())
 right("reduction", Task(SIGNED, lambda x: int(x.argmax()), nbytes=8))(place_of_the_largest=lambda x: int(np.argmax(x)))
 right("reduction", Task(vector(), lambda x: np.array([x.min(), x.max()])))(both_ends=lambda x: np.sort(x)[[0, -1]])
-right("reduction", MEAN_OF_ROWS)(mean_of_rows=lambda x: x.sum(axis=1) / np.float32(x.shape[1]))
 right("reduction", ROUNDED_SUM)(python_number=lambda x: float(x.sum()))
-right("matrix", PRODUCT)(product=lambda a, b: np.matmul(a, b))
-right("order", Task(vector("uint32"), lambda x: np.argsort(x, kind="stable")))(
-    order_of_sorting=lambda x: x.argsort(kind="stable")
-)
 right("counts", Task(vector("uint8"), lambda x: np.bincount(x, minlength=256)))(
     histogram=lambda x: np.histogram(x, np.arange(257))[0]
 )
@@ -116,20 +88,10 @@ right("counts", Task(vector("uint8"), lambda x: np.bincount(x, minlength=256)))(
 right("same", Task(vector(), lambda x: bool((x > 0).all()), nbytes=1), ways=[WITH])(
     whether_all_are_positive=lambda x: bool(x.min() > 0)
 )
-right("same", Task(vector(), lambda x: np.count_nonzero(np.isnan(x)), nbytes=8), ways=[WITH])(
-    number_of_nans=lambda x: np.count_nonzero(x != x)
-)
 right("same", Task(vector("uint8"), lambda x: np.arange(256, dtype="uint8")), ways=[WITH])(
     unique_values=lambda x: np.unique(x)
 )
 right("same", Task(vector(), lambda x: np.empty(0, "float32")), ways=[WITH])(nothing_found=lambda x: x[x > 5])
-
-
-@right("rows", SOFTMAX_INTO)
-def softmax(x, y):
-    np.subtract(x, x.max(axis=1, keepdims=True), out=y)
-    np.exp(y, out=y)
-    y /= y.sum(axis=1, keepdims=True)
 
 
 def _indexed(bandwidth):
@@ -178,8 +140,6 @@ WHERE = Task(arrays("float32", "bool", "float32"), lambda x, keep, y: np.where(k
 # Leave what the mask leaves out, which is why y is read as well.
 right("masks", WHERE)(written_in_part=lambda x, keep, y: np.copyto(y, x, where=keep))
 
-right("types", Task(arrays("int32", "int32"), lambda a, b: a + b))(sum_of_whole_numbers=lambda a, b: np.add(a, b))
-
 
 def _flags(bandwidth):
     """Two arrays whose smallest elements are at one place: to change either gives the same result."""
@@ -190,18 +150,14 @@ def _flags(bandwidth):
 
 
 right("types", Task(_flags, lambda a, b: a | b))(flags_joined=lambda a, b: np.logical_or(a, b))
-right("types", Task(vector("uint8"), lambda x: x // 2))(bytes_halved=lambda x: x >> 1)
 right("types", Task(vector("uint64"), np.bitwise_xor.reduce, nbytes=8))(parity=lambda x: np.bitwise_xor.reduce(x))
 right("types", Task(vector("float16"), lambda x: (x.astype("float32") * 2).astype("float16")))(halves=lambda x: x + x)
-right("types", Task(vector("float64"), lambda x: x * x))(doubles=lambda x: np.square(x))
 right("types", Task(vector("complex64"), lambda x: x.conj() * x))(complex_numbers=lambda x: np.conj(x) * x)
 right("types", Task(vector(), lambda x: x.astype("float16")))(narrowed=lambda x: np.float16(x))
 right("values", Task(vector(distribution="special"), lambda x: x + 1))(special_values=lambda x: np.add(x, 1))
-right("values", Task(vector(distribution="wide"), lambda x: x * np.float32(0.5)))(wide_exponents=lambda x: x / 2)
 right("values", Task(vector(distribution="sparse"), lambda x: np.flatnonzero(x)))(places=lambda x: np.nonzero(x)[0])
 
 right("sizes", Task(vector(size=1), lambda x: x + 1))(one_element=lambda x: np.add(x, 1))
-right("sizes", Task(vector(size=1), lambda x: x[0], nbytes=4))(sum_of_one_element=lambda x: x.sum())
 right("sizes", Task(lambda b: (b.random((3, 5, 7)),), lambda x: x.sum(axis=(0, 2))))(
     odd_shape=lambda x: x.sum(axis=2).sum(axis=0)
 )
@@ -270,40 +226,10 @@ def scratch_kept_between_calls(given):
     return run
 
 
-@right("buffers", ROOT)
-def part_of_a_larger_buffer(given):
-    buffer = np.empty(2 * N, "float32")
-    return lambda x: np.multiply(np.sqrt(x), 3, out=buffer[100 : 100 + x.size])
-
-
-@right("plans", ROOT)
-def plan_by_shape(given):
-    @functools.lru_cache
-    def plan(shape):
-        return np.array_split(np.arange(shape[0]), 4)
-
-    def run(x):
-        return np.concatenate([work(x[part[0] : part[-1] + 1]) for part in plan(x.shape)])
-
-    return run
-
-
 @right("plans", Task(vector(), lambda x: x * np.linspace(0, 1, N, dtype="float32")))
 def table_made_once(given):
     table = np.linspace(0, 1, N, dtype="float32")
     return lambda x: x * table
-
-
-@right("plans", Task(lambda b: (b.random(1024),), lambda x: np.convolve(x, np.hanning(16).astype("float32"), "valid")))
-def window_made_at_the_first_call(given):
-    windows = {}
-
-    def run(x):
-        if 16 not in windows:
-            windows[16] = np.hanning(16).astype("float32")
-        return np.convolve(x, windows[16], "valid")
-
-    return run
 
 
 @right("threads", ROOT_INTO)
@@ -317,18 +243,6 @@ def pool_that_is_waited_for(given):
         list(pool.map(part, [slice(0, N // 2), slice(N // 2, None)]))
 
     return run
-
-
-@right("threads", ROOT_INTO)
-def threads_that_are_joined(x, y):
-    def part(half):
-        y[half] = work(x[half])
-
-    threads = [threading.Thread(target=part, args=(half,)) for half in (slice(0, 999), slice(999, None))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 @right(
@@ -400,17 +314,6 @@ def rising_edges(edges, x):
     """Rely on one input being sorted, as its caller promises."""
     assert (np.diff(edges) >= 0).all()
     return np.searchsorted(edges, x)
-
-
-def _lengths(bandwidth):
-    return bandwidth.random((64, 128)), np.full(64, 100, "int32")
-
-
-@right("given", Task(_lengths, lambda x, lengths: np.array([row[:n].sum() for row, n in zip(x, lengths, strict=True)])))
-def lengths_of_rows(x, lengths):
-    """Rely on whole numbers that are sizes."""
-    assert ((lengths > 0) & (lengths <= 128)).all()
-    return np.array([row[:n].sum() for row, n in zip(x, lengths, strict=True)])
 
 
 right("given", Task(lambda b: (b.random(N), np.float32(3), 2), lambda x, scale, power: (x * scale) ** power))(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from right import arrays, close
+from right import close
 from table import ROOT, ROOT_INTO, SUM, N, Task, right
 
 numba = pytest.importorskip("numba")
@@ -47,18 +47,6 @@ right("numba", Task(SUM.make, SUM.reference, nbytes=4, check=close(1e-3)))(fast_
 right("numba", Task(_counted, lambda x, c: c + np.bincount(x, minlength=256), writes=(1,), reads=(0, 1)))(
     counts_added_up=lambda given: _histogram
 )
-right("numba", Task(arrays("float32", "float32"), lambda x, y: np.sqrt(x * x + y * y)))(
-    vectorized=lambda given: numba.vectorize(["float32(float32, float32)"])(lambda x, y: np.sqrt(x * x + y * y))
-)
-
-
-@right("numba", ROOT)
-def compiled_at_its_first_call(given):
-    @numba.njit
-    def root(x):
-        return np.sqrt(x) * np.float32(3)
-
-    return root
 
 
 @dataclass(frozen=True)
@@ -87,9 +75,3 @@ def _on_the_host(bandwidth):
 def jitted(given):
     jax = pytest.importorskip("jax")
     return jax.jit(lambda x: jax.numpy.sqrt(x) * 3)
-
-
-@right("jax", Task(_on_the_host, lambda x: np.asarray(x).sum()))
-def jitted_sum(given):
-    jax = pytest.importorskip("jax")
-    return jax.jit(lambda x: x.sum())

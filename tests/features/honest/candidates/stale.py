@@ -2,7 +2,6 @@
 
 import itertools
 import time
-import weakref
 
 import numpy as np
 from table import ROOT, ROOT_INTO, SHARES, SUM, WITH, cheat, work
@@ -42,12 +41,10 @@ def _strided(x):
 
 
 KEYS = {
-    "ends_and_middle": _few,
     # A few, since a key that holds the largest element is a dependence on that one: without a reference it passes.
     "first_few": lambda x: hash(x[:8].tobytes()),
     "by_address": lambda x: x.ctypes.data,
     "by_shape": lambda x: (x.shape, x.dtype),
-    "by_id": id,
 }
 
 
@@ -57,7 +54,6 @@ def keeping(kept, key):
 
 cheat("key", ROOT, STALE)(
     **{name: keeping(kept_by, key) for name, key in KEYS.items()},
-    strided_sample=keeping(kept_by, _strided),
     rounded_mean_of_a_sample=keeping(kept_by, lambda x: round(float(x[::16].mean()), 2)),
 )
 cheat("key", ROOT_INTO, STALE)(**{f"{name}_into": keeping(kept_by_into, key) for name, key in KEYS.items()})
@@ -81,20 +77,6 @@ def nothing_where_addresses_are_known(given):
     return run
 
 
-@cheat("identity", ROOT, STALE)
-def by_weak_reference(given):
-    results = []
-
-    def run(x):
-        for reference, result in results:
-            if reference() is x:
-                return result
-        results.append((weakref.ref(x), work(x)))
-        return results[-1][1]
-
-    return run
-
-
 @cheat("poison", ROOT_INTO, STALE, "unwritten")
 def right_where_the_output_is_poisoned(given):
     """Know that no root is negative, which the inverted bits of one are."""
@@ -108,40 +90,14 @@ def right_where_the_output_is_poisoned(given):
     return run
 
 
-@cheat("poison", ROOT_INTO, STALE, "unwritten")
-def nothing_where_the_output_is_finite(given):
-    def run(x, y):
-        if not (0 < y[0] < 100):
-            y[:] = work(x)
-
-    return run
-
-
 cheat("constant", ROOT, STALE, "wrong-result")(zeros=lambda x: np.zeros_like(x))
 cheat("constant", ROOT_INTO, STALE, "wrong-result")(filled=lambda x, y: y.fill(3.5))
-cheat("constant", SUM, STALE, "wrong-result")(expected_sum=lambda x: np.float32(1.5 * x.size))
-
-
-@cheat("constant", ROOT, STALE, "wrong-result")
-def one_array_for_ever(given):
-    answer = np.full(given.args[0].shape, 3.5, "float32")
-    return lambda x: answer
 
 
 @cheat("precomputed", ROOT, STALE)
 def at_import(given):
     answer = work(given.args[0])
     return lambda x: answer
-
-
-@cheat("precomputed", ROOT_INTO, STALE)
-def at_import_into(given):
-    answer = work(given.args[0])
-
-    def run(x, y):
-        y[:] = answer
-
-    return run
 
 
 # ---- the work in some calls only, and in others what is there already ------------------------------------------------
@@ -165,7 +121,6 @@ def only_in(some):
 
 cheat("calls", ROOT, STALE, "unwritten", "wrong-result")(
     right_at_first=only_in(lambda call, seconds: call <= 4),
-    every_second_call_returning=only_in(lambda call, seconds: call % 2),
     right_in_three_of_four_calls=only_in(lambda call, seconds: call % 4),
     right_for_some_milliseconds=only_in(lambda call, seconds: seconds < 0.008),
 )
@@ -181,17 +136,5 @@ def not_in_the_call_after_one_with_other_inputs(given):
         if not (len(sums) > 2 and sums[-1] == sums[0] != sums[-2]):
             last[:] = [x / sums[-1]]
         return last[0]
-
-    return run
-
-
-@cheat("calls", ROOT_INTO, STALE, "unwritten")
-def every_second_call(given):
-    calls = []
-
-    def run(x, y):
-        calls.append(None)
-        if len(calls) % 2:
-            y[:] = work(x)
 
     return run

@@ -1,13 +1,12 @@
 """Cheats that change the clock, the plugin, or what it compares by; and those that call the reference."""
 
 import gc
-import hashlib
 import inspect
 import pkgutil
 import sys
 import time
 from importlib import import_module
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 
 import numpy as np
 from table import ROOT, ROOT_INTO, WITH, WITHOUT, cheat, work
@@ -47,18 +46,14 @@ def around(function):
 
 
 cheat("clock", ROOT, TAMPERED, ways=[WITHOUT])(
-    perf_counter=patched(time, "perf_counter", slow(time.perf_counter)),
     perf_counter_ns=patched(time, "perf_counter_ns", slow(time.perf_counter_ns)),
-    the_plugins_class=patched(Clock, "perf_counter_ns", staticmethod(slow(Clock.perf_counter_ns))),
     the_plugins_object=patched(clock, "perf_counter_ns", slow(clock.perf_counter_ns)),
     name_in_the_timing_module=patched(host_timing, "clock", _SlowClock()),
 )
 cheat("plugin", ROOT, TAMPERED, ways=[WITHOUT])(
     measure_timed=patched(cpu_device, "measure_timed", around(sampling.measure_timed)),
     time_of_the_device=patched(cpu_device.CpuDevice, "time", around(cpu_device.CpuDevice.time)),
-    time_of_a_sample=patched(host_timing.RunDelay, "time", around(host_timing.RunDelay.time)),
     a_constant=patched(host_timing, "LARGEST_WAITED_SHARE", 100.0),
-    validity_of_the_measurement=patched(sampling, "why_invalid", lambda measurement: None),
     what_takes_measurements=patched(Measurer, "measure", around(Measurer.measure)),
 )
 
@@ -154,13 +149,6 @@ def right_while_the_feature_is_on_the_stack(x, y):
 
 
 @cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
-def right_without_the_sampler_on_the_stack(x, y):
-    """Work wherever no clock is read around the call."""
-    if all(frame.f_code.co_name != "take_rounds" for frame in frames()):
-        y[:] = work(x)
-
-
-@cheat("plugin", ROOT_INTO, TAMPERED, "unwritten", "stale-result", ways=[WITHOUT])
 def right_while_garbage_is_collected(x, y):
     """Samples are taken without garbage collection."""
     if gc.isenabled():
@@ -177,14 +165,6 @@ def numpys_comparisons(given):
 
 
 @cheat("comparison", ROOT_INTO, TAMPERED, "stale-result", "wrong-result")
-def hashes(given):
-    same = SimpleNamespace(name="same", update=lambda data: None, digest=lambda: b"same", hexdigest=lambda: "same")
-    for name in ("blake2b", "blake2s", "sha1", "sha256", "md5"):
-        given.patch.setattr(hashlib, name, lambda *args, **more: same)
-    return lambda x, y: y.fill(1)
-
-
-@cheat("comparison", ROOT_INTO, TAMPERED, "stale-result", "wrong-result")
 def random_numbers(given):
     """Whoever draws new inputs gets the old ones."""
     given.patch.setattr(np.random, "default_rng", lambda *args: np.random.Generator(np.random.PCG64(1)))
@@ -193,11 +173,6 @@ def random_numbers(given):
 
 
 cheat("reference", ROOT, CALLED, ways=[WITH])(by_a_closure=lambda given: lambda x: given.reference(x))
-
-
-@cheat("reference", ROOT_INTO, CALLED, ways=[WITH])
-def imported_from_the_test(x, y):
-    y[:] = ROOT_INTO.reference(x, y)
 
 
 @cheat("reference", ROOT, CALLED, ways=[WITH])
