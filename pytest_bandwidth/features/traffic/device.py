@@ -12,7 +12,7 @@ import re
 import sys
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,26 +78,15 @@ _OF_LLVM = "LLVM NVPTX"
 _SUFFIXES_SINCE = {"a": 90, "f": 100}
 
 
-@dataclass(eq=False)
-class _Module:
-    """Hold a program and the variables that a test set in it; all kernels of a source share them.
-
-    parsed: the program as it was parsed. digests: of the values that the test gave to variables.
-    """
-
-    parsed: Program
-    program: Program
-    digests: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class TrafficKernel:
-    """Hold a compiled kernel: its module, its name, the registers that the compiler gave it, and its identity.
+    """Hold a compiled kernel: its program, its name, the registers that the compiler gave it, and its identity.
 
-    not_executed: the reason, where only its machine code is known; it has no module then.
+    All kernels of a source share the program. not_executed: the reason, where only its machine code is known; it has
+    no program then.
     """
 
-    _module: _Module | None
+    _program: Program | None
     name: str
     resources: KernelResources | None
     code: MeasuredCode
@@ -105,15 +94,11 @@ class TrafficKernel:
     not_executed: str = ""
 
     @property
-    def module(self) -> _Module:
-        """Return the module to execute. Raises NotOnThisDevice for a kernel without PTX."""
-        if self._module is None:
-            raise NotOnThisDevice(self.not_executed)
-        return self._module
-
-    @property
     def program(self) -> Program:
-        return self.module.program
+        """Return the program to execute. Raises NotOnThisDevice for a kernel without PTX."""
+        if self._program is None:
+            raise NotOnThisDevice(self.not_executed)
+        return self._program
 
     def set(self, variable: str, value: Any) -> None:
         """Write a __constant__ or __device__ variable, by its symbol, until the test ends. Raises UsageError."""
@@ -122,7 +107,7 @@ class TrafficKernel:
         contents = checked_contents(variable, value, sizes, self.source)
         variables[variable].data[0, :] = np.frombuffer(contents, np.uint8)
         variables[variable].is_set = True
-        self.module.digests[variable] = digest(contents)
+        self.program.digests[variable] = digest(contents)
 
 
 def open_traffic(archs: str = DEFAULT_ARCH) -> TrafficDevice:
@@ -165,7 +150,7 @@ class TrafficDevice(Device):
         self._timeout = math.inf
         # Weak references, so that a session does not keep the arrays of all its tests. A view keeps its base alive.
         self._unwritten: list[weakref.ref[Any]] = []
-        self._modules: weakref.WeakValueDictionary[int, _Module] = weakref.WeakValueDictionary()
+        self._kernels: weakref.WeakSet[TrafficKernel] = weakref.WeakSet()
         # The launches of a callable while it is measured, and the compilers of their makers. Launches keep their arrays
         # alive: a new array must not get the address of a freed one.
         self._launched: list[tuple[Execution, MeasuredCode, Launch]] | None = None
@@ -245,7 +230,7 @@ class TrafficDevice(Device):
         )
         name = program.resolve(source.name)
         code = kernel_code(program.compiled.ptx, cubin.data, name)
-        return TrafficKernel(self._module_of(program), name, cubin.resources.get(name), code, source)
+        return self._kernel_of(program, name, cubin.resources.get(name), code, source)
 
     def _of_compiled(self, source: KernelSource) -> TrafficKernel:
         number = number_of(self._arch)
@@ -265,14 +250,15 @@ class TrafficDevice(Device):
         filename = file[1] if file is not None else source.file.name if source.file is not None else "the PTX"
         program = _loaded(ptx, self._arch, filename, str(source.file or ""))
         name = program.resolve(source.name)
-        return TrafficKernel(self._module_of(program), name, resources, kernel_code(ptx, b"", name), source)
+        return self._kernel_of(program, name, resources, kernel_code(ptx, b"", name), source)
 
-    def _module_of(self, parsed: Program) -> _Module:
-        """Return the module of a source: the same object as long as one of its kernels exists."""
-        found = self._modules.get(id(parsed))
-        if found is None:  # a new module allocates all variables of the program
-            found = self._modules[id(parsed)] = _Module(parsed, parsed.renewed())
-        return found
+    def _kernel_of(self, program: Program, *details: Any) -> TrafficKernel:
+        """Return a kernel; the program has its variables as when loaded, unless another of its kernels exists."""
+        if all(one.program is not program for one in self._kernels):
+            program.reset()
+        kernel = TrafficKernel(program, *details)
+        self._kernels.add(kernel)
+        return kernel
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Return a call that executes the launch. It raises UsageError for arguments that the kernel would misread, and
@@ -313,7 +299,7 @@ class TrafficDevice(Device):
         kernel = launch.kernel
         if not isinstance(kernel, TrafficKernel) or kernel.not_executed:
             return MeasuredCode()
-        return with_launch(kernel.code, launch, *variable_settings(kernel.module.digests))
+        return with_launch(kernel.code, launch, *variable_settings(kernel.program.digests))
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Execute the launch once, or call the callable once and count its launches. For a kernel without PTX return
@@ -416,9 +402,8 @@ class TrafficDevice(Device):
     def begin_test(self) -> None:
         """Reset random numbers and variables: a test's counts do not depend on the tests before it."""
         self._random = numpy_arrays.RandomSource(SEED)
-        for module in list(self._modules.values()):
-            module.program = module.parsed.renewed()
-            module.digests.clear()
+        for program in {one.program for one in self._kernels}:
+            program.reset()
         self._triton.drive()
         self._numba.drive()
 
@@ -476,8 +461,8 @@ class TrafficDevice(Device):
         return execution
 
     def _execute_foreign(self, launch: ForeignLaunch, driver: TritonDriver | NumbaDriver) -> None:
-        module, source = _Module(launch.program, launch.program), KernelSource("", launch.kernel)
-        kernel = TrafficKernel(module, launch.kernel, launch.resources, launch.code, source)
+        source = KernelSource("", launch.kernel)
+        kernel = TrafficKernel(launch.program, launch.kernel, launch.resources, launch.code, source)
         described = Launch(kernel, launch.grid, launch.block, launch.args, launch.shared_bytes)
         self._execute(described, self._blocks, launch.name)
         self._makers[driver.maker] = str(getattr(sys.modules.get(driver.module), "__version__", ""))

@@ -213,7 +213,7 @@ def _launch_of(source: Any, metadata: Any, cubin: bytes, grid: tuple[int, int, i
     program, code, resources = _loaded(text, cubin, arch, kernel, file.name, source_text(file), (*passed,))
     name, block = f"{kernel}[{named}]" if named else kernel, (metadata.num_warps * WARP, 1, 1)
     values = tuple(passed.values())
-    return ForeignLaunch(program.renewed(), code, resources, kernel, name, grid, block, metadata.shared, values)
+    return ForeignLaunch(program.reset(), code, resources, kernel, name, grid, block, metadata.shared, values)
 
 
 def _argument(value: Any, kind: str, label: str) -> Any:
@@ -330,7 +330,7 @@ def _launch_of_numba(dispatcher: Any, args: Sequence[Any], config: Any, arch: st
     program, code = _compiled_by_numba(dispatcher, types, arch, tuple(name for name, _ in passed))
     grid, (x, y, z) = tuple(config.griddim), config.blockdim
     values = tuple(value for _, value in passed)
-    return ForeignLaunch(program.renewed(), code, None, kernel, kernel, grid, (x, y, z), config.sharedmem, values)
+    return ForeignLaunch(program.reset(), code, None, kernel, kernel, grid, (x, y, z), config.sharedmem, values)
 
 
 def _parts(kernel: str, name: str, value: Any, kind: Any) -> Iterator[tuple[str, Any]]:

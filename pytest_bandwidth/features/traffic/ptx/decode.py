@@ -15,7 +15,6 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from functools import reduce
 from graphlib import TopologicalSorter
@@ -52,7 +51,8 @@ class Program:
     """Hold a module that is ready to run; kernels are decoded at first use.
 
     kernels: parameters of each kernel by its name in the PTX. variables: regions of __device__ and __constant__
-    variables by their names in the PTX, which keep their values from launch to launch.
+    variables by their names in the PTX, which keep their values from launch to launch until `reset`. digests: of the
+    values that a test gave to variables.
     Raises KernelError for PTX that it cannot read, OutOfMemory for variables that are too large.
     """
 
@@ -64,21 +64,18 @@ class Program:
         self.kernels: Mapping[str, tuple[program.Parameter, ...]] = {
             n: parameters_of(f) for n, f in self._functions.items()
         }
-        self.variables = self._fresh_variables()
+        self.reset()
         self._symbols = {
             name: program.Symbol(name, region.base, region.nbytes) for name, region in self.variables.items()
         }
         self._decoded: dict[str, program.Kernel] = {}
 
-    def renewed(self) -> Program:
-        """Return the same program with its variables as when loaded; parsed and decoded parts are shared."""
-        twin = copy(self)
-        twin.variables = self._fresh_variables()
-        return twin
-
-    def _fresh_variables(self) -> dict[str, Region]:
+    def reset(self) -> Program:
+        """Give variables the values that they have when loaded."""
         placed = enumerate((v for v in self._module.variables if v.space in ("global", "const")), FIRST_VARIABLE_REGION)
-        return {variable.name: _region(number, variable, self.compiled.source) for number, variable in placed}
+        self.variables = {one.name: _region(number, one, self.compiled.source) for number, one in placed}
+        self.digests: dict[str, str] = {}
+        return self
 
     def resolve(self, name: str) -> str:
         """Return a kernel's PTX name from its PTX name, its C++ name, or a name expression.
