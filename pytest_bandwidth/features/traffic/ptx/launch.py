@@ -407,41 +407,24 @@ def _with(views: tuple[Symbol, ...], view: Symbol) -> tuple[Symbol, ...]:
 
 
 def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
-    integer = DTYPES[parameter.type].kind in "iu" and parameter.type != "b8"
+    bits, is_bytes = parameter.size * 8, parameter.type == "b8"
+    integer = DTYPES[parameter.type].kind in "iu" and not is_bytes
+    found, remedy = f"a {type(argument).__name__}", "give a NumPy array or scalar"
     if argument is None:
-        if not integer or parameter.size != 8:
-            raise UsageError(
-                f"{label} is None, but the parameter is not a pointer (.{parameter.type}, {parameter.size} bytes)"
-            )
-        return np.zeros(8, np.uint8)
-    if isinstance(argument, np.generic):
-        fits = argument.nbytes == parameter.size
-        if parameter.type != "b8":
-            fits = fits and (argument.dtype.kind in "iub") == integer and argument.dtype.kind in "iubf"
-        if not fits:
-            raise UsageError(
-                f"{label} is a numpy.{argument.dtype.name} ({argument.nbytes} bytes), "
-                f"but the parameter is .{parameter.type} ({parameter.size} bytes)"
-            )
-        return np.frombuffer(argument.tobytes(), np.uint8)
-    if isinstance(argument, int) and integer:
-        bits = parameter.size * 8
-        if not -(1 << (bits - 1)) <= argument < 1 << bits:
-            raise UsageError(f"{label} is {argument}, which does not fit the parameter's {bits} bits")
-        return np.frombuffer((int(argument) & ((1 << bits) - 1)).to_bytes(parameter.size, "little"), np.uint8)
-    found = shown(argument) if isinstance(argument, int | float) else f"a {type(argument).__name__}"
-    raise UsageError(f"{label} is {found}, but the parameter is {_expected(argument, parameter)}")
-
-
-def _expected(argument: Any, parameter: Parameter) -> str:
-    """Return the expected argument, with the remedy: ``a 32-bit integer (.u32); give a whole number``."""
-    kind = {"i": "integer", "u": "integer", "f": "floating-point number"}.get(DTYPES[parameter.type].kind)
-    bits, remedy = parameter.size * 8, "give a whole number"
-    if kind is None or parameter.type == "b8":
-        described, remedy = f"{parameter.size} bytes (.{parameter.type})", "give a NumPy scalar of that size"
-    else:
-        or_pointer = " or pointer" if (kind, bits) == ("integer", 64) else ""
-        described = f"a {bits}-bit {kind}{or_pointer} (.{parameter.type})"
-        if kind != "integer":
-            remedy = f"give a NumPy scalar, such as numpy.float{bits}({argument!r})"
-    return f"{described}; {remedy if isinstance(argument, int | float) else 'give a NumPy array or scalar'}"
+        if integer and bits == 64:
+            return np.zeros(8, np.uint8)
+        found = "None"
+    elif isinstance(argument, np.generic):
+        kind = argument.dtype.kind
+        if argument.nbytes == parameter.size and (is_bytes or ((kind in "iub") == integer and kind in "iubf")):
+            return np.frombuffer(argument.tobytes(), np.uint8)
+        found = f"a numpy.{argument.dtype.name} ({argument.nbytes} bytes)"
+    elif isinstance(argument, int) and integer:
+        if -(1 << (bits - 1)) <= argument < 1 << bits:
+            return np.frombuffer((int(argument) & ((1 << bits) - 1)).to_bytes(parameter.size, "little"), np.uint8)
+        raise UsageError(f"{label} is {argument}, which does not fit the parameter's {bits} bits")
+    elif isinstance(argument, int | float):
+        found = shown(argument)
+        if not is_bytes:
+            remedy = "give a whole number" if integer else f"give numpy.float{bits}({argument!r})"
+    raise UsageError(f"{label} is {found}, but the parameter is .{parameter.type} ({parameter.size} bytes): {remedy}")
