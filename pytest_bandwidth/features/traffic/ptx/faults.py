@@ -2,20 +2,19 @@
 
 Checkers get each access while a kernel runs. The first fault of each kind, line and array is described, others counted.
 
-An empty array is filled with a pattern that depends on the place (`fill_untouched`). At a launch, each 16-byte piece
-that still has the pattern counts as never written, by a kernel or by NumPy.
+An empty array is filled with a pattern of 16 bytes (`fill_untouched`). At a launch, each piece that still has the
+pattern counts as never written, by a kernel or by NumPy.
 A value equals the pattern by chance with a probability of 2⁻¹²⁸.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.traffic.ptx import loops
 from pytest_bandwidth.features.traffic.ptx.lanes import Array, Geometry, least, spread
 from pytest_bandwidth.features.traffic.ptx.memory import Access, Region, flat_bytes
@@ -27,8 +26,8 @@ VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 _OF_NO_ADDRESS = ("barrier", "trap", "participation")
 UNWRITTEN = "reads {array} at byte {place}, where nothing defined was written before"
 NOWHERE = np.zeros((1, 1), np.int64)
-_PIECE = 16
-_CHUNK_WORDS = 1 << 16
+# Random bytes.
+_PATTERN = np.array([0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4], np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,38 +154,24 @@ def _dynamic_shared(region: Region, offset: Array, hits: Array) -> str:
 
 
 def fill_untouched(array: Array) -> None:
-    """Fill an array that owns its memory, of any dtype, with the pattern for "never written"."""
-    if array.base is not None:
-        raise UsageError("fill_untouched: found a view, expected an array that owns its memory; copy it first")
-    for part, pattern in _with_pattern(array):
-        part[:] = pattern
+    """Fill the whole allocation of an array, of any dtype, with the pattern for "never written"."""
+    pieces, rest = _in_pieces(array)
+    pieces[:], rest[:] = _PATTERN, _PATTERN.view(np.uint8)[: rest.size]
 
 
 def untouched(array: Array) -> Array:
     """Return whether each byte of the array's allocation has the pattern, in pieces of 16: bool of (bytes,)."""
-    same = [np.zeros(0, np.bool_)]
-    for part, pattern in _with_pattern(array):
-        equal = part == pattern
-        pieces, rest = np.split(equal, [equal.size // _PIECE * _PIECE])
-        same.append(np.repeat(pieces.reshape(-1, _PIECE).all(axis=1), _PIECE))
-        same.append(np.full(rest.size, rest.size >= 4 and rest.all()))
-    return np.concatenate(same)
+    pieces, rest = _in_pieces(array)
+    same = (pieces[:, 0] == _PATTERN[0]) & (pieces[:, 1] == _PATTERN[1])
+    at_end = rest.size >= 4 and (rest == _PATTERN.view(np.uint8)[: rest.size]).all()
+    return np.append(np.repeat(same, 16), np.full(rest.size, at_end))
 
 
-def _with_pattern(array: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield the parts of an array's allocation as bytes, each with the bytes of the pattern."""
+def _in_pieces(array: Array) -> tuple[Array, Array]:
+    """Return an allocation as rows of two words of 8 bytes, and the bytes of the rest."""
     data, _ = flat_bytes(array)
-    for start in range(0, data.size, _CHUNK_WORDS * 8):
-        part = data[start : start + _CHUNK_WORDS * 8]
-        yield part, _pattern(start // 8, -(-part.size // 8)).view(np.uint8)[: part.size]
-
-
-def _pattern(first_word: int, words: int) -> Array:
-    """Compute SplitMix64's finaliser of each word's number (Steele, Lea and Flood 2014), little-endian uint64."""
-    z = np.arange(first_word + 1, first_word + 1 + words, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (z ^ (z >> np.uint64(31))).astype("<u8")
+    whole = data.size // 16 * 16
+    return data[:whole].view(np.uint64).reshape(-1, 2), data[whole:]
 
 
 class InitialisationChecker(Checker):
