@@ -35,12 +35,6 @@ def test_a_strided_load_asks_for_a_sector_an_element(launch):
     assert sectors_of_both(plain, strided, launch, lambda: launch.args) == {"then": 64, "now": 256 + 32}
 
 
-def test_where_an_array_begins_counts(launch):
-    """From an eighth of a sector on, each request of a warp takes one more."""
-    plain, misaligned = compiled("y[i] = x[i];"), (launch.args[0][1:], *launch.args[1:])
-    assert sectors_of_both(plain, plain, launch, lambda: misaligned) == {"then": 72, "now": 72}
-
-
 @pytest.mark.parametrize(
     ("body", "read", "written"),
     [
@@ -80,17 +74,3 @@ def test_what_cannot_be_counted_is_left_out(launch, monkeypatch):
     assert distinct_bytes(plain, launch, not_asked) is None
     monkeypatch.setattr(traffic, "MAX_ARRAY_BYTES", 1 << 10)
     assert sectors_of_both(plain, plain, launch, not_asked) is None
-
-
-def test_a_conftest_counts_sectors_in_its_own_way(project):
-    project.file(
-        "conftest.py", "def pytest_bandwidth_sectors(old, new):\n    return {'then': len(old), 'now': len(new)}\n"
-    )
-    project.file(
-        "test_own_sectors.py",
-        "from pytest_bandwidth.registry import hooks\n"
-        "def test_counted():\n"
-        "    counted = hooks().pytest_bandwidth_sectors(old='a', new='ab', launch=None, host_args=tuple)\n"
-        "    assert counted == {'then': 1, 'now': 2}\n",
-    )
-    project.run_here().assert_outcomes(passed=1)

@@ -92,15 +92,6 @@ def test_a_source_is_compiled_once_for_all_its_kernels(device, monkeypatch):
     assert compiled == [(), ("-DN=1",), ()]
 
 
-def test_what_a_test_draws_does_not_depend_on_the_tests_before(device):
-    device.begin_test()
-    first, second = device.random(1000, "uint32"), device.random(1000, "uint32")
-    assert not np.array_equal(first, second)
-    device.begin_test()
-    assert np.array_equal(device.random(1000, "uint32"), first)
-    assert np.array_equal(open_traffic().random(1000, "uint32"), first)
-
-
 @pytest.mark.parametrize(
     ("shift", "told"),
     [
@@ -324,35 +315,3 @@ def test_kernels_of_a_source_share_variables_until_the_test_ends():
     get.set("c", np.int32(0))
     device.launcher(Launch(get, (1,), (1,), (x,)), None)()
     assert x[0] == 0
-
-
-def test_constants_of_ptx_are_set_as_well(device):
-    text = """.version 8.3
-.target sm_90
-.address_size 64
-.const .align 4 .b8 c[8];
-.visible .entry k(.param .u64 x)
-{
-.reg .f32 %f<2>; .reg .b64 %rd<3>;
-ld.param.u64 %rd1, [x]; cvta.to.global.u64 %rd2, %rd1;
-ld.const.f32 %f1, [c+4]; st.global.f32 [%rd2], %f1; ret;
-}
-"""
-    kernel = device.kernel(read_source(text, None, ()))
-    assert launched(device, kernel)[0] == [0, 0, 0, 0]
-    kernel.set("c", C[:2])
-    assert launched(device, kernel)[0] == [1, 0, 0, 0]
-    kernel.set("c", np.array([0.0]))  # of bytes nothing is known
-
-
-@pytest.mark.parametrize(("kind", "fits"), [(".f32", "float32"), (".b32", "float32 int32"), (".u32", "int32 uint32")])
-def test_the_type_that_ptx_declares_is_expected(device, kind, fits):
-    text = f".version 8.3\n.target sm_90\n.address_size 64\n.global .align 4 {kind} v;\n.visible .entry k() {{ ret; }}"
-    kernel = device.kernel(read_source(text, None, ()))
-    for dtype in ("float32", "int32", "float16", "int64"):
-        value = np.zeros(4 // np.dtype(dtype).itemsize or 1, dtype)
-        if dtype in fits or (kind == ".b32" and value.nbytes == 4):
-            kernel.set("v", value)
-        else:
-            with pytest.raises(UsageError, match=f"^kernel.set: found .*{dtype}.* for v, expected an array of"):
-                kernel.set("v", value)

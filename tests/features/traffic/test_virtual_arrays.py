@@ -102,21 +102,6 @@ def test_a_race_far_in_it_is_found(bandwidth, before):
         bandwidth.launch(kernel, 2, 64, (x, np.int64(5 << 29)), writes=256)
 
 
-def test_more_lines_than_one_plane_of_counts_holds(bandwidth):
-    """Distinct bytes of up to eight lines are counted in one look, those of more in another."""
-    lines = "".join(f"    out += x[i + {step} * step];\n" for step in range(10))
-    text = f"""extern "C" __global__ void sum(float* x, float* y, long long step) {{
-    float out = 0;
-    int i = threadIdx.x;
-{lines}    y[i] = out;
-}}"""
-    x, y = bandwidth.virtual(3 << 30), bandwidth.empty(64)
-    x[:: 1 << 28] = 1
-    measured = bandwidth.launch(bandwidth.kernel(text, "sum"), 1, 64, (x, y, np.int64(1 << 28)), reads=2560, writes=y)
-    assert measured.counts["distinct_bytes_read"] == 10 * 256
-    assert y.tolist() == [10.0] + [0.0] * 63
-
-
 def test_a_launch_stops_before_memory_ends(bandwidth, monkeypatch):
     monkeypatch.setattr(launch, "available_bytes", lambda: 1 << 20)
     x = bandwidth.virtual((ROWS, COLS))

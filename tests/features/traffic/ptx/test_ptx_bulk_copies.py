@@ -48,10 +48,6 @@ WAIT, SYNC = "wait(&b[i % 2], i / 2 & 1)", "__syncthreads()"
 # What a body leaves in o, of a's four parts of 256.
 RIGHT = {
     "a tile": (FETCH + "wait(&b[0], 0); o[t] = s[0][255 - t];", lambda a: a[0, ::-1]),
-    "the copy before the arrival": (
-        "if (t == 0) { fetch(s[0], a, 1024, &b[0]); expect(&b[0], 1024); } wait(&b[0], 0); o[t] = s[0][255 - t];",
-        lambda a: a[0, ::-1],
-    ),
     "one warp waits, then the block's barrier": (
         FETCH + "if (t < 32) wait(&b[0], 0); __syncthreads(); o[t] = s[0][255 - t];",
         lambda a: a[0, ::-1],
@@ -82,7 +78,6 @@ RIGHT = {
 }
 EARLY = {
     "a block barrier instead of the wait": FETCH + "__syncthreads(); o[t] = s[0][255 - t];",
-    "a wait for another barrier": (FETCH + "if (t == 0) arrive(&b[1]); wait(&b[1], 0); o[t] = s[0][255 - t];"),
     "the copy after the phase": (
         "if (t == 0) { arrive(&b[0]); fetch(s[0], a, 1024, &b[0]); } wait(&b[0], 0); o[t] = s[0][255 - t];"
     ),
@@ -106,7 +101,6 @@ RACES = {
     "one lane waits": FETCH + "if (t == 0) wait(&b[0], 0); o[t] = s[0][255 - t];",
     "overwritten while others read": ROUNDS.replace("WAIT", WAIT).replace("SYNC", ""),
     "brought before others have written": BRING.replace("__syncthreads(); if", "if"),
-    "overwritten without a barrier after the wait": BRING + "s[0][t] = 3;",
 }
 
 

@@ -71,10 +71,6 @@ def test_a_cluster_waits_at_its_barrier_for_a_warp_that_polls() -> None:
     ("body", "expected"),
     [
         (SWAP + SYNC, swapped),
-        (
-            SWAP + 'asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;");',
-            swapped,
-        ),
         (  # a barrier of each block before that of the cluster, in some blocks only
             "if (rank) { s[63 - t] = x[63 - t]; __syncthreads(); } else s[t] = x[t];"
             + SYNC
@@ -83,11 +79,6 @@ def test_a_cluster_waits_at_its_barrier_for_a_warp_that_polls() -> None:
             swapped,
         ),
         ("cluster.map_shared_rank(s, rank ^ 1)[63 - t] = x[t];" + SYNC + "o[t] = s[t];", swapped),
-        (
-            's[t] = x[t]; cluster.sync(); asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(o[t])'
-            ' : "r"(mapped(&s[63 - t], rank ^ 1)) : "memory"); cluster.sync();',
-            swapped,
-        ),
         (
             "s[t] = 0; cluster.sync();"
             "for (int i = 0; i < blocks; i++) atomicAdd(cluster.map_shared_rank(s + t, i), x[t]);"
