@@ -51,7 +51,7 @@ def test_an_address_as_a_number_is_the_same_launch_in_every_process(told: Any) -
     assert told[0]["is memory"] == [True, True, False, False, False], "as the driver tells"
 
 
-def test_the_card_adds_up_what_the_host_does_and_random_indices_repeat(told: Any) -> None:
+def test_contents_are_of_what_an_array_shows_and_random_indices_repeat(told: Any) -> None:
     assert told[0]["contents"] == dict.fromkeys(told[0]["contents"], True)
     assert told[0]["on the host"]
     assert told[0]["swapped"]

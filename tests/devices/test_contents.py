@@ -1,4 +1,4 @@
-"""Hashes of what arrays of whole numbers hold: each word and its place count, nothing else."""
+"""Hashes of what arrays of whole numbers hold: each element and its place count, nothing else."""
 
 from types import SimpleNamespace
 
@@ -6,37 +6,8 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices import contents
-from pytest_bandwidth.devices.contents import added, holds_whole_numbers, host_contents, sums_of
+from pytest_bandwidth.devices.contents import bytes_digest, holds_whole_numbers, host_contents
 from pytest_bandwidth.domain.errors import UsageError
-
-MASK = 2**64 - 1
-
-
-def by_hand(data):
-    """Add up the words of bytes one by one."""
-    data += b"\0" * (-len(data) % 8)
-    first = second = 0
-    for place in range(len(data) // 8):
-        z = int.from_bytes(data[8 * place : 8 * place + 8], "little") + (place + 1) * 0x9E3779B97F4A7C15 & MASK
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
-        z ^= z >> 31
-        first, second = first + z & MASK, second + (2 * place + 1) * z & MASK
-    return first, second
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 4095, 200_001])
-def test_sums_are_of_words_and_their_places(size):
-    data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
-    assert sums_of(data) == by_hand(data.tobytes())
-
-
-def test_parts_that_are_summed_at_once_add_up(monkeypatch):
-    data = np.random.default_rng(1).integers(0, 2**31, 100_003, np.int32)
-    whole = sums_of(data)
-    monkeypatch.setattr(contents, "_PART_WORDS", 1 << 10)
-    assert sums_of(data) == whole
-    assert added([sums_of(data[:50_000]), sums_of(data[50_000:], start=25_000)]) == whole
 
 
 def test_one_element_or_two_that_change_places_are_other_contents():
@@ -82,7 +53,7 @@ def test_which_arrays_hold_whole_numbers(array, whole):
 
 def test_what_cannot_be_read_or_takes_too_long_is_said(monkeypatch):
     with pytest.raises(UsageError, match="holds references, not numbers"):
-        sums_of(np.zeros(2, object))
+        bytes_digest(np.zeros(2, object))
     monkeypatch.setattr(contents, "MOST_SECONDS", -1)
     with pytest.raises(UsageError, match=r"hashing 800 kB of indices takes longer than -1 s"):
-        sums_of(np.zeros(100_000, np.int64))
+        bytes_digest(np.zeros(100_000, np.int64))

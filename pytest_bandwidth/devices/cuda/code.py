@@ -18,7 +18,6 @@ import numpy as np
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.cubin import kernel_code, machine_code
 from pytest_bandwidth.devices.code.variables import variable_sizes
-from pytest_bandwidth.devices.contents import Sums, added, sums_of
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.devices.cuda.runtime import one_line
 from pytest_bandwidth.devices.host import installed_version
@@ -179,26 +178,26 @@ THREADS, BLOCKS_PER_SM = 256, 8
 _WORD_BYTES = 8
 
 
-def device_sums(cupy: Any, kernel: Any, sm_count: int, array: Any) -> Sums:
-    """Add up the words of a CuPy array as `devices.contents.sums_of` does for NumPy; work on it must be complete.
+def device_sums(cupy: Any, kernel: Any, sm_count: int, array: Any) -> tuple[int, int]:
+    """Add up a CuPy array's words, each mixed with its place i: s₁ = Σ mᵢ and s₂ = Σ (2 i + 1) mᵢ, modulo 2⁶⁴.
 
-    kernel: ``sum_words`` of cuda_src/probe.cu. A view with gaps, or off a word's boundary, is copied.
+    So a GPU hashes an array at the speed of its memory; work on it must be complete. kernel: ``sum_words`` of
+    cuda_src/probe.cu. A view with gaps is copied, and so is one off a word's boundary or with a part of a last word.
     """
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         array = cupy.ascontiguousarray(array)
     data = (array.T if not array.flags.c_contiguous else array).reshape(-1).view(np.uint8)
-    if data.data.ptr % _WORD_BYTES:
-        data = data.copy()
-    count = data.size // _WORD_BYTES
-    tail = bytes(data[count * _WORD_BYTES :].get())
+    count = -(-data.size // _WORD_BYTES)
+    if data.data.ptr % _WORD_BYTES or data.size % _WORD_BYTES:
+        padded = cupy.zeros(count * _WORD_BYTES, np.uint8)
+        padded[: data.size] = data
+        data = padded
     blocks = max(1, min(-(-count // THREADS), BLOCKS_PER_SM * sm_count))
     sums = cupy.zeros((blocks, 2), np.uint64)
     if count:
-        words = data[: count * _WORD_BYTES].view(np.uint64)
-        kernel((blocks,), (THREADS,), (words, sums, np.int64(count)))
+        kernel((blocks,), (THREADS,), (data.view(np.uint64), sums, np.int64(count)))
     first, second = (int(total) for total in sums.get().sum(axis=0, dtype=np.uint64))
-    # Zeros fill up the bytes after the last whole word.
-    return added([(first, second), sums_of(np.frombuffer(tail, np.uint8), start=count) if tail else (0, 0)])
+    return first, second
 
 
 # cuBLAS reports its version only after it has started, which takes long. So every installed version is listed.

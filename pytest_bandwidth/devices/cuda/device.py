@@ -33,7 +33,7 @@ from pytest_bandwidth.devices.base import (
     run_untimed,
 )
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
-from pytest_bandwidth.devices.contents import contents_text, host_contents
+from pytest_bandwidth.devices.contents import host_contents
 from pytest_bandwidth.devices.cuda import kernels, timing
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, device_sums, library_versions, numbers_of, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
@@ -283,7 +283,8 @@ class CudaDevice(TimedDevice):
                 return host_contents(array)
             self._runtime.wait_device()
             with self._guard.allocation("a copy of an index array, to hash it,"):
-                return contents_text(array, self._sums(array if is_own else self._arrays.adopted(array)))
+                first, second = self._sums(array if is_own else self._arrays.adopted(array))
+                return f"{array.dtype} {tuple(array.shape)} {first:x} {second:x}"
 
     def peak_flops(self, precision: str) -> float | None:
         return datasheet_flops(self.identity, precision)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Device
-from pytest_bandwidth.devices.contents import sums_of
+from pytest_bandwidth.devices.contents import bytes_digest
 from pytest_bandwidth.devices.host import usable_processors
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.frameworks.arrays import framework_of
@@ -75,10 +75,10 @@ class View:
         data = self.bits().view("u1")
         folded, rest = divmod(data.size, FOLD_WORDS * 8)
         if folded < 2:
-            return sums_of(data)
+            return bytes_digest(data)
         words = data[: data.size - rest].view("u8").reshape(folded, FOLD_WORDS)
         sums = _on_all_processors(lambda part: np.add.reduce(part, axis=0), words)
-        return sums_of(np.add.reduce(sums, axis=0)), sums_of(data[data.size - rest :])
+        return bytes_digest(np.add.reduce(sums, axis=0)), bytes_digest(data[data.size - rest :])
 
     def copy(self) -> Any:
         """Return a copy of the contents. Raises OutOfMemory."""

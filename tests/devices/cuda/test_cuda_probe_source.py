@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'pytest-bandwidth[traffic]'")
 
-from pytest_bandwidth.devices.contents import sums_of
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.devices.numpy_arrays import masks_for
 from pytest_bandwidth.features.traffic.ptx import Program, PtxModule, compile_ptx, execute
@@ -117,10 +116,15 @@ def test_random_words_are_splitmix64_under_masks(run: Any) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_sums_of_words_are_the_hosts(run: Any, n: int) -> None:
+def test_sums_of_words_are_of_words_and_their_places(run: Any, n: int) -> None:
     x, sums = words(max(n, 1), 7).view(np.uint64).ravel()[:n].copy(), np.zeros((3, 2), np.uint64)
     run("sum_words", x, sums, np.int64(n))
-    assert tuple(map(int, sums.sum(axis=0, dtype=np.uint64))) == sums_of(x)
+    places = np.arange(n, dtype=np.uint64)
+    z = x + (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    expected = z.sum(dtype=np.uint64), ((np.uint64(2) * places + np.uint64(1)) * z).sum(dtype=np.uint64)
+    assert tuple(sums.sum(axis=0, dtype=np.uint64)) == expected
 
 
 @pytest.mark.parametrize(
