@@ -1,7 +1,7 @@
-"""Take kernels out of the containers that nvcc and hipcc put into a library: PTX and machine code, often packed.
+"""Take kernels out of the containers that nvcc puts into a library: PTX and machine code, often packed.
 
-Neither format is documented as stable. An element of unknown kind, compression or size counts as its plain bytes; so
-do packed elements, past a limit for the unpacked size of all of them.
+The format is not documented. What is no such container, as hipcc's bundles, counts as its bytes. So does an element
+of unknown kind, compression or size, and so do packed elements past a limit for the unpacked size of all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from pytest_bandwidth.devices.code.cubin import code_of_file, virtual_architecture
-from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.ptx_normal_form import NOTHING_PRINTED, PtxNormalForm, normal_form_of_all, ptx_digest
 
 _ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # Python 3.14 has it
@@ -28,8 +27,6 @@ _ELEMENT = struct.Struct("<HHIQIIIIIIQQQ")
 _OPTIONS = struct.Struct("<II")
 PTX, MACHINE_CODE = 1, 2
 _LZ4, _ZSTD = 0x2000, 0x8000
-_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
-_COUNT, _CODE_OBJECT = struct.Struct("<Q"), struct.Struct("<QQQ")
 # For all packed elements of a library; plain Python unpacks LZ4, at some MB a second.
 LARGEST_UNPACKED = {_ZSTD: 2**28, _LZ4: 2**24}
 LARGEST_PTX = 2**22
@@ -100,21 +97,12 @@ class Element(NamedTuple):
 
 def kernels_of(section: memoryview) -> Iterator[bytes]:
     """Yield what identifies the kernels of such a section, or of a file that is a container, in its order."""
-    at, left = 0, dict(LARGEST_UNPACKED)
-    while at < len(section):
-        if section[at] == 0:  # between containers
-            at += 1
-            continue
-        if (found := _container(section, at, left)) is not None:
-            elements, at = found
-            yield from _identified(list(elements))
-        elif (bundle := _bundle(section, at)) is not None:
-            yield bundle[0]
-            at = bundle[1]
-        else:
+    for found in _containers(section):
+        if isinstance(found, bytes):
             yield b"bytes"
-            yield bytes(section[at:])
-            return
+            yield found
+        else:
+            yield from _identified(found)
 
 
 def _identified(elements: list[Element]) -> Iterator[bytes]:
@@ -137,29 +125,25 @@ def _identified(elements: list[Element]) -> Iterator[bytes]:
 
 def elements_of(section: memoryview) -> Iterator[Element]:
     """Yield the elements of the NVIDIA fatbin containers in such a section, up to the first other bytes."""
-    at, left = 0, dict(LARGEST_UNPACKED)
+    for found in _containers(section):
+        yield from () if isinstance(found, bytes) else found
+
+
+def _containers(section: memoryview) -> Iterator[list[Element] | bytes]:
+    """Yield the elements of each NVIDIA fatbin container, then all bytes from the first one on that is of none."""
+    at, left = 0, dict(LARGEST_UNPACKED)  # how many bytes may still be unpacked, by compression
     while at < len(section):
-        if (found := _container(section, at, left)) is not None:
-            elements, at = found
-            yield from elements
-        elif section[at] == 0:  # between containers
+        if section[at] == 0:  # between containers
             at += 1
-        else:
+            continue
+        is_one = bytes(section[at : at + 4]) == CONTAINER and len(section) >= at + _CONTAINER.size
+        _, _, header, size = _CONTAINER.unpack_from(section, at) if is_one else (0, 0, 0, 0)
+        start, end = at + header, at + header + size
+        if header < _CONTAINER.size or end > len(section):
+            yield bytes(section[at:])
             return
-
-
-def _container(section: memoryview, at: int, left: dict[int, int]) -> tuple[Iterator[Element], int] | None:
-    """Return the elements of an NVIDIA fatbin container, and the offset of its end; None if none starts here.
-
-    left: how many bytes may still be unpacked, by compression.
-    """
-    if bytes(section[at : at + 4]) != CONTAINER or len(section) < at + _CONTAINER.size:
-        return None
-    _, _, header, size = _CONTAINER.unpack_from(section, at)
-    end = at + header + size
-    if header < _CONTAINER.size or end > len(section):
-        return None
-    return _elements(section[at + header : end], left), end
+        yield list(_elements(section[start:end], left))
+        at = end
 
 
 def _elements(data: memoryview, left: dict[int, int]) -> Iterator[Element]:
@@ -201,26 +185,3 @@ def _module(element: Element) -> PtxNormalForm | None:
         return None
     text = element.data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
     return None if text.count(".section") > _MOST_PTX_SECTIONS else normal_form_of_all(text)
-
-
-def _bundle(section: memoryview, at: int) -> tuple[bytes, int] | None:
-    """Return what identifies a bundle of clang's, and the offset of its end; None if no bundle starts here."""
-    if bytes(section[at : at + len(_BUNDLE)]) != _BUNDLE:
-        return None
-    parts, place = [], at + len(_BUNDLE)
-    try:
-        (count,) = _COUNT.unpack_from(section, place)
-        place += _COUNT.size
-        last = place
-        for _ in range(count):
-            offset, size, length = _CODE_OBJECT.unpack_from(section, place)
-            place += _CODE_OBJECT.size
-            data = section[at + offset : at + offset + size]
-            if len(data) != size or place + length > len(section):
-                return None
-            parts += [bytes(section[place : place + length]), *(code_of_file(data) or (bytes(data),))]
-            place += length
-            last = max(last, place, at + offset + size)
-    except struct.error:
-        return None
-    return digest(*parts).encode(), last

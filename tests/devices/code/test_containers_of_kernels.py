@@ -1,4 +1,4 @@
-"""Containers of kernels that are odd, damaged or hostile, and those of AMD: known by what can be read, or by bytes."""
+"""Containers of kernels that are odd, damaged or hostile: known by what can be read, or by bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nvcc import nvcc
 from pytest_bandwidth.devices.code import fatbin
 from pytest_bandwidth.devices.code.compiled import codes_in, digest_of_code, digest_of_file, library_of
 from pytest_bandwidth.devices.code.cubin import MAGIC, code_of_file, resources_of
-from pytest_bandwidth.devices.code.fatbin import kernels_of, unpacked_lz4, unpacked_zstd
+from pytest_bandwidth.devices.code.fatbin import unpacked_lz4, unpacked_zstd
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.fixture.input import checked_code
@@ -197,53 +197,3 @@ def test_a_file_that_is_replaced_is_read_again(packed: bytes, tmp_path: Path) ->
     assert digest_of_file(path) != before
     path.write_bytes(packed)
     assert digest_of_file(path) == before
-
-
-def amd_kernel(constant: int) -> bytes:
-    binding = pytest.importorskip("llvmlite.binding")
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
-    machine = binding.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu="gfx90a")
-    text = f"""target triple = "amdgcn-amd-amdhsa"
-    define amdgpu_kernel void @k(ptr addrspace(1) %p) {{
-      store i32 {constant}, ptr addrspace(1) %p
-      ret void
-    }}"""
-    return bytes(machine.emit_object(binding.parse_assembly(text)))
-
-
-def bundle(*objects: tuple[bytes, bytes]) -> bytes:
-    """Lay code objects together as clang-offload-bundler does, by the description in clang's manual."""
-    head = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(objects))
-    start = len(head) + sum(24 + len(name) for name, _ in objects)
-    data = b""
-    for name, code in objects:
-        data += bytes(-(start + len(data)) % 4096)
-        head += struct.pack("<QQQ", start + len(data), len(code), len(name)) + name
-        data += code
-    return head + data
-
-
-HOST, GFX = b"host-x86_64-unknown-linux--", b"hipv4-amdgcn-amd-amdhsa--gfx90a"
-
-
-def of_section(data: bytes) -> str:
-    return digest(*kernels_of(memoryview(data)))
-
-
-def test_a_bundle_of_clangs_is_known_by_its_kernels() -> None:
-    seven, eight = amd_kernel(7), amd_kernel(8)
-    with_names = seven.replace(b".symtab", b".symtaC")
-    whole = of_section(bundle((HOST, b""), (GFX, seven)))
-    assert of_section(bundle((HOST, b""), (GFX, with_names))) == whole
-    found = [
-        whole,
-        of_section(bundle((HOST, b""), (GFX, eight))),
-        of_section(bundle((HOST, b""), (GFX.replace(b"90a", b"942"), seven))),
-        of_section(bundle((GFX, seven), (GFX, eight))),
-        of_section(bundle((GFX, seven)) + bytes(100) + bundle((GFX, eight))),
-        of_section(bundle((HOST, b""), (GFX, seven))[:-1]),
-        of_section(b"CCOB" + bundle((GFX, seven))),
-        of_section(b"CCOB" + bundle((GFX, eight))),
-    ]
-    assert len(set(found)) == len(found)
