@@ -16,7 +16,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,10 +41,6 @@ MOST_BYTES = 1 << 34
 MOST_ARRAYS = 1024
 # As much after the beginning of a page as malloc's large blocks, on a boundary of 64.
 _OFFSET_BYTES = 64
-# malloc reuses a block of up to this many bytes, and returns others to the system (M_MMAP_THRESHOLD, at most).
-_USED_AGAIN_BYTES = 32 << 20
-# The most bytes of such blocks that are kept.
-_KEPT_BYTES = 128 << 20
 _MADV_COLLAPSE = 25  # since Linux 6.1; CPython has no name for it
 _MAP_FIXED = 0x10
 _MREMAP_MAYMOVE, _MREMAP_FIXED, _MREMAP_DONTUNMAP = 1, 2, 4
@@ -79,23 +75,17 @@ def shared_memory(root: Path = Path("/")) -> Iterator[int | None]:
 
 
 @dataclass(slots=True)
-class _Pages:
-    """Hold the place of pages for an array of so many bytes. skew: the array's offset in them."""
-
-    address: int
-    length: int
-    skew: int
-    size: int
-
-
-@dataclass(slots=True)
-class _Array(_Pages):
-    """Hold an array's own pages. buffer: ends with the array.
+class _Array:
+    """Hold an array's own pages. skew: the array's offset in them. size: its bytes. buffer: ends with the array.
 
     shared: the address of the shared pages that it may get; aside: the address for its own pages meanwhile; 0 = not
     mapped. exchanged: whether its own pages are at `aside`.
     """
 
+    address: int
+    length: int
+    skew: int
+    size: int
     buffer: weakref.ref[Any]
     shared: int = 0
     aside: int = 0
@@ -124,8 +114,6 @@ class SharedArrays:
         self._descriptor, self._seed = descriptor, seed
         self._made: list[_Array] = []
         self._of_size: Counter[int] = Counter()
-        # Pages of arrays that have ended, the oldest first.
-        self._free: list[_Pages] = []
         self._forks = self._forks_before = 0
         os.register_at_fork(before=self._note_fork)
         # The listed arrays, and their buffers, which keep the pages from going back to the system meanwhile.
@@ -137,21 +125,6 @@ class SharedArrays:
         self._made = [array for array in self._made if array.buffer() is not None]
         if not 0 < size <= MOST_BYTES or len(self._made) >= MOST_ARRAYS:
             return None
-        pages = self._pages(size)
-        if pages is None:
-            return None
-        buffer = (ctypes.c_uint8 * pages.length).from_address(pages.address)
-        weakref.finalize(buffer, self._give_up, pages).atexit = False
-        self._made.append(_Array(pages.address, pages.length, pages.skew, size, weakref.ref(buffer)))
-        return np.frombuffer(memoryview(buffer), np.uint8)[pages.skew : pages.skew + size]
-
-    def _pages(self, size: int) -> _Pages | None:
-        """Return pages for so many bytes, those of an array of that size that has ended where there are any."""
-        left = next((pages for pages in self._free if pages.size == size), None)
-        with suppress(ValueError):  # meanwhile another array has ended, and these pages went back to the system
-            if left is not None:
-                self._free.remove(left)
-                return left
         page, skew = _page_bytes(size), _OFFSET_BYTES
         if page == HUGE_PAGE_BYTES:
             # Arrays that all begin in the same sets of a cache evict each other. The place depends on the number among
@@ -161,16 +134,12 @@ class SharedArrays:
         self._of_size[size] += 1
         length = -(-(skew + size) // page) * page
         address = _anonymous(length, page)
-        return _Pages(address, length, skew, size) if address else None
-
-    def _give_up(self, pages: _Pages) -> None:
-        """Keep the pages of an array that has ended where malloc would, else return them to the system."""
-        given_up: list[_Pages] = []
-        (self._free if pages.size <= _USED_AGAIN_BYTES else given_up).append(pages)
-        while sum(kept.length for kept in self._free) > _KEPT_BYTES:
-            given_up.append(self._free.pop(0))
-        for unused in given_up:
-            _system().munmap(unused.address, unused.length)
+        if not address:
+            return None
+        buffer = (ctypes.c_uint8 * length).from_address(address)
+        weakref.finalize(buffer, _system().munmap, address, length).atexit = False
+        self._made.append(_Array(address, length, skew, size, weakref.ref(buffer)))
+        return np.frombuffer(memoryview(buffer), np.uint8)[skew : skew + size]
 
     def listed(self, touched: Iterable[Any] = ()) -> list[tuple[int, int, int]]:
         """List the arrays; return for each its bytes, their offset in its pages, and the bytes of these.

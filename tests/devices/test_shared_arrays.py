@@ -109,29 +109,6 @@ def test_where_in_their_pages_arrays_begin_is_the_same_for_both_and_changes_from
     assert skews(1, [2 * HUGE, HUGE])[1] == one, "one more of another size makes no difference"
 
 
-def test_pages_of_an_array_that_ended_are_used_again_as_malloc_does(memory, monkeypatch):
-    arrays = SharedArrays(memory)
-    first = arrays.allocate(HUGE)
-    address = first.ctypes.data
-    for _ in range(3):
-        del first
-        gc.collect()
-        first = arrays.allocate(HUGE)
-        assert first.ctypes.data == address
-    other = arrays.allocate(HUGE)
-    assert other.ctypes.data != address
-    monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", HUGE)
-    first[:] = other[:] = 7
-    del first, other
-    gc.collect()
-    assert arrays.allocate(HUGE)[:5].tolist() == [0] * 5, "it was given back to the system"
-    monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", 10 << 20)
-    for size in (HUGE, HUGE + 4096, HUGE + 8192):  # pages of other sizes make room for the newest
-        address = arrays.allocate(size).ctypes.data
-        gc.collect()
-        assert arrays.allocate(size).ctypes.data == address
-
-
 def test_an_array_that_is_given_up_meanwhile_is_restored_all_the_same(memory):
     one, two = both_of(memory)
     a, b = one.allocate(HUGE), two.allocate(HUGE)
