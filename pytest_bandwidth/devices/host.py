@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -20,13 +20,11 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 LARGEST_FILE_BYTES = 1 << 20
 
 
-def identify(threads: int | None, threading_layer: str | None, root: Path = Path("/")) -> DeviceIdentity:
+def identify(threads: int | None, root: Path = Path("/")) -> DeviceIdentity:
     """Identify this host. threads: how many the kernels run on, None without Numba. root: holds proc, sys and etc."""
-    usable = usable_processors()
     facts: dict[str, Fact] = {
         **{f"l{level}_bytes": size for level, size in cache_bytes(root).items()},
         "processors": os.cpu_count(),
-        "affinity": ranges(usable),
         "smt": {"1": True, "0": False}.get(_text(root / "sys/devices/system/cpu/smt/active") or ""),
         "governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "numa_nodes": count_numa_nodes(root),
@@ -35,9 +33,9 @@ def identify(threads: int | None, threading_layer: str | None, root: Path = Path
         "architecture": platform.machine(),
         "numpy": installed_version("numpy"),
         "numba": installed_version("numba"),
-        "threading_layer": threading_layer,
     }
-    settings = {"threads": "numpy" if threads is None else str(threads), "processors_usable": str(len(usable))}
+    usable = str(len(usable_processors()))
+    settings = {"threads": "numpy" if threads is None else str(threads), "processors_usable": usable}
     return DeviceIdentity("cpu", processor_name(root), memory_bytes(root), serial(root), settings, facts)
 
 
@@ -98,17 +96,6 @@ def huge_pages(root: Path = Path("/")) -> tuple[str | None, int | None]:
 def usable_processors() -> list[int]:
     """Return processors that this process may run on."""
     return sorted(os.sched_getaffinity(0))
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Format ``0-3,8`` from 0, 1, 2, 3 and 8, which are in order."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1] = [found[-1][0], number]
-        else:
-            found.append([number])
-    return ",".join("-".join(map(str, ends)) for ends in found)
 
 
 def _text(path: Path) -> str | None:
@@ -194,9 +181,6 @@ def _lines(path: Path) -> list[str]:
 LEAST_NAMED_SHARE = 0.05
 MOST_NAMED = 3
 HYPERVISOR = "hypervisor"
-# man 5 proc_pid_comm: 15 bytes and a zero.
-KERNEL_NAME_LENGTH = 15
-LONGEST_NAME = 64
 # Many hosts have thousands of processes; more than this are not worth the time to read them.
 MOST_PROCESSES = 4096
 
@@ -231,7 +215,7 @@ class ActivityWatch:
             load_average = os.getloadavg()[0]
         return Conditions(
             sm_clock_mhz=clock_mhz(self._root),
-            others=busiest({_whole_name(self._root / "proc", who): share for who, share in shares.items()}),
+            others=busiest(shares),
             others_processors=sum(shares.values()) if now.by_process else None,
             stolen_processors=None if now.stolen is None else shares.get(HYPERVISOR, 0.0),
             load_average=load_average,
@@ -277,20 +261,6 @@ def busiest(shares: Mapping[str, float]) -> tuple[str, ...]:
     """Return texts for the users with the largest shares, the largest first."""
     named = sorted(((share, who) for who, share in shares.items() if share >= LEAST_NAMED_SHARE), reverse=True)
     return tuple(f"{who}: {share:.2f} processors" for share, who in named[:MOST_NAMED])
-
-
-def _whole_name(proc: Path, who: str) -> str:
-    """Return ``name (process id)`` with the program's whole name: the kernel keeps 15 characters of it."""
-    name, _, number = who.rpartition(" (")
-    if len(name) < KERNEL_NAME_LENGTH:
-        return who
-    try:
-        command = (proc / number.rstrip(")") / "cmdline").read_bytes()[:4096]
-    except OSError:
-        return who
-    whole = Path(command.split(b"\0", 1)[0].decode(errors="replace")).name
-    printable = "".join(c for c in whole if c.isprintable())[:LONGEST_NAME]
-    return f"{printable} ({number}" if printable.startswith(name) else who
 
 
 def clock_mhz(root: Path = Path("/")) -> float | None:

@@ -66,12 +66,10 @@ class CpuDevice(HostTimedDevice):
     """Measure the host's memory, on as many threads as Numba may use. Not for several threads at once."""
 
     def __init__(self) -> None:
-        numba = numba_threads()
-        self._threads: int | None
-        self._threads, layer = numba or (None, None)
-        operations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
+        self._threads = numba_threads()
+        operations = NumpyOperations() if self._threads is None else NumbaOperations(self._threads)
         eviction = CacheEviction(partial(buffer_reader, operations), last_cache_bytes())
-        super().__init__(identify(self._threads, layer), HostProbes(operations), eviction)
+        super().__init__(identify(self._threads), HostProbes(operations), eviction)
         self.zones = RedZones()
         self._random = RandomSource(allocate=self.zones.allocate)
         self._empty = partial(empty_array, allocate=self.zones.allocate)

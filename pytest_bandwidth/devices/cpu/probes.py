@@ -10,7 +10,6 @@ it they are NumPy's own operations, on one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -141,20 +140,9 @@ def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]
     return enough if len(enough) == count else []
 
 
-def numba_threads() -> tuple[int, str] | None:
-    """Return the threads that Numba runs on, and its threading layer; None without Numba."""
+def numba_threads() -> int | None:
+    """Return the number of threads that Numba runs on; None without Numba."""
     try:
-        numba: Any = import_module("numba")
+        return int(import_module("numba").get_num_threads())
     except ImportError:
         return None
-    threads = int(numba.get_num_threads())
-    with suppress(ValueError):  # not started yet
-        return threads, str(numba.threading_layer())
-    asked = str(numba.config.THREADING_LAYER)
-    pools = {"tbb": "tbbpool", "omp": "omppool", "workqueue": "workqueue"}
-    for layer in () if asked in pools else numba.config.THREADING_LAYER_PRIORITY:
-        if layer in pools:
-            with suppress(ImportError):  # its library, such as libgomp or TBB, is not there
-                import_module(f"numba.np.ufunc.{pools[layer]}")
-                return threads, str(layer)
-    return threads, asked

@@ -135,7 +135,7 @@ def operations():
     yield NumpyOperations()
     threads = numba_threads()
     if threads is not None:
-        yield NumbaOperations(threads[0])
+        yield NumbaOperations(threads)
 
 
 @pytest.mark.parametrize("operation", list(operations()), ids=lambda o: o.name)

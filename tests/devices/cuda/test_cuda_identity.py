@@ -53,7 +53,7 @@ def test_settings_hold_what_makes_figures_incomparable_and_facts_the_rest() -> N
 def test_what_runs_record_has_the_names_that_devices_give_it() -> None:
     full = replace(KNOWN, default_sm_clock_mhz=1755, power_limit_w=700.0)
     cuda, hip = (join_identity(facts, full, {}).facts for facts in (MODEL_FACTS, replace(MODEL_FACTS, gfx="gfx942")))
-    host = identify(None, None).facts
+    host = identify(None).facts
     assert {*VERSION_FACTS, *SETTING_FACTS} <= {*cuda, *hip, *host}
     assert {name for name in cuda if name.endswith(("driver", "runtime", "driver_version"))} <= {*VERSION_FACTS}
 
