@@ -24,7 +24,7 @@ from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.interpreter import clock, gc_disabled
 from pytest_bandwidth.domain.measured.measurement import RUN_DELAY, Finding
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.units import format_bytes, format_seconds
+from pytest_bandwidth.domain.units import format_bytes
 
 # A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
 # to 10 ms do not wait; 1 % or 10 % keep about as many, with other processes and without.
@@ -130,11 +130,6 @@ class CacheEviction:
         self.cache_bytes = assumed_bytes if cache is None else cache
         self._read: Call | None = None
         self.is_needed = False
-        self._seconds: list[float] = []
-
-    @property
-    def eviction_bytes(self) -> int:
-        return min(EVICTION_FACTOR * self.cache_bytes, LARGEST_EVICTION_BYTES)
 
     def prepare(self, data_bytes: int, *, cold: bool = True, others_have_them: bool = False) -> None:
         """Prepare for a workload that touches so many bytes. Raises OutOfMemory.
@@ -143,34 +138,26 @@ class CacheEviction:
         others_have_them: whether another process uses the same bytes just before, so that none may stay in a cache.
         """
         self.is_needed = cold and (others_have_them or data_bytes < COLD_BY_ITSELF * self.cache_bytes)
-        self._seconds = []
         if self.is_needed and self._read is None:
-            read = self._reader(self.eviction_bytes)
+            read = self._reader(min(EVICTION_FACTOR * self.cache_bytes, LARGEST_EVICTION_BYTES))
             read()  # compiles
             self._read = read
 
     def evict(self) -> None:
         """Make the caches cold where the workload needs it."""
         if self.is_needed and self._read is not None:
-            started = clock.perf_counter()
             self._read()
-            self._seconds.append(clock.perf_counter() - started)
 
-    def finding(self, data_bytes: int) -> Finding | None:
-        """Report the evictions for the workload just measured; None where it needed none."""
-        if not self._seconds or data_bytes >= COLD_BY_ITSELF * self.cache_bytes:
-            return None
-        each = sorted(self._seconds)[len(self._seconds) // 2]
-        known = "" if self.cache_known else "assumed "
+    def finding(self) -> Finding | None:
+        """Report that the cache may still have held data of the workload just measured; None where it did not."""
         wanted = EVICTION_FACTOR * self.cache_bytes
-        capped = f" ({format_bytes(wanted)} would evict all: some of the data may stay)"
-        short = capped if self.eviction_bytes < wanted else ""
+        if not self.is_needed or wanted <= LARGEST_EVICTION_BYTES:
+            return None
+        known = "" if self.cache_known else "assumed "
         return Finding(
             "cache-evicted",
-            f"{format_bytes(data_bytes)} of data is less than {COLD_BY_ITSELF} × the {known}"
-            f"{format_bytes(self.cache_bytes)} last-level cache: before each sample "
-            f"{format_bytes(self.eviction_bytes)} of other memory were read{short}, "
-            f"{format_seconds(each)} each, untimed",
+            f"before each sample {format_bytes(LARGEST_EVICTION_BYTES)} of other memory were read, "
+            f"{format_bytes(wanted)} would evict all of the {known}last-level cache: some of the data may stay",
         )
 
     def release(self) -> None:

@@ -104,50 +104,33 @@ def test_a_sample_is_disturbed_past_a_share_of_it(tasks, monkeypatch, seconds, w
 MIB = 2**20
 
 
-class Recorder(CacheEviction):
-    """An eviction that reads nothing, and notes which buffers it makes and reads."""
-
-    def __init__(self, cache_bytes=MIB):
-        super().__init__(self.reader, cache_bytes)
-        self.made, self.read = [], []
-
-    def reader(self, size):
-        self.made.append(size)
-        return lambda: self.read.append(size)
-
-    def told_after(self, data_bytes, **given):
-        """What is told of a workload after one sample."""
-        self.prepare(data_bytes, **given)
-        self.read.clear()
-        self.evict()
-        found = self.finding(data_bytes)
-        return found and found.text
-
-
 @pytest.mark.parametrize(
-    ("data_bytes", "others_have_them", "read", "is_told"),
+    ("data_bytes", "given", "read"),
     [
-        (5 * MIB - 1, False, [4 * MIB], True),
-        (5 * MIB, False, [], False),
-        (5 * MIB, True, [4 * MIB], False),  # which another process has just used, and no cache could hold
+        (5 * MIB - 1, {}, [4 * MIB]),
+        (5 * MIB, {}, []),
+        (1000, {"cold": False}, []),
+        (5 * MIB, {"others_have_them": True}, [4 * MIB]),  # no cache could hold them all, but some
     ],
 )
-def test_data_that_a_cache_could_hold_is_evicted_by_four_times_the_cache(data_bytes, others_have_them, read, is_told):
-    eviction = Recorder()
-    assert (eviction.told_after(data_bytes, others_have_them=others_have_them) is not None) is is_told
-    assert eviction.read == eviction.made == read
+def test_data_that_a_cache_could_hold_is_evicted_by_four_times_the_cache(data_bytes, given, read):
+    made, done = [], []
+    eviction = CacheEviction(lambda size: made.append(size) or (lambda: done.append(size)), MIB)
+    eviction.prepare(data_bytes, **given)
+    done.clear()
+    eviction.evict()
+    assert done == made == read
+    assert eviction.finding() is None
 
 
-@pytest.mark.parametrize(
-    ("cache_bytes", "said"),
-    [
-        (MIB, "1 kB of data is less than 5 × the 1.05 MB last-level cache: before each sample 4.19 MB of other memory"),
-        (300 * MIB, "537 MB of other memory were read (1.26 GB would evict all: some of the data may stay), "),
-        (None, "less than 5 × the assumed 67.1 MB last-level cache"),
-    ],
-)
-def test_the_finding_names_sizes_and_what_would_be_wanted(cache_bytes, said):
-    assert said in Recorder(cache_bytes).told_after(1000)
+@pytest.mark.parametrize(("cache_bytes", "known"), [(300 * MIB, ""), (None, "assumed ")])
+def test_a_cache_that_is_not_evicted_whole_is_a_finding(cache_bytes, known):
+    eviction = CacheEviction(lambda _: lambda: None, cache_bytes, 300 * MIB)
+    eviction.prepare(1000)
+    assert eviction.finding().text == (
+        f"before each sample 537 MB of other memory were read, 1.26 GB would evict all of the {known}last-level cache: "
+        "some of the data may stay"
+    )
 
 
 TOLD = pytest.mark.skipif(not os.access("/proc/self/syscall", os.R_OK), reason="the system tells no stack pointer")

@@ -150,13 +150,14 @@ class CpuDevice(HostTimedDevice):
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Sample the workload and its probe. Raises OutOfMemory, and what the workload raises."""
-        data_bytes = workload.data_bytes(host_nbytes)
-        self._eviction.prepare(data_bytes, cold=workload.cold, others_have_them=budget.turns is not None)
+        self._eviction.prepare(
+            workload.data_bytes(host_nbytes), cold=workload.cold, others_have_them=budget.turns is not None
+        )
         self._watch.restart()
         with self.zones.pause():
             measurement = measure_timed(self, workload, budget, progress)
         of_probe = PROBE_NUMPY if self._threads is None else None
-        measurement = measurement.with_finding(self._eviction.finding(data_bytes), of_probe)
+        measurement = measurement.with_finding(self._eviction.finding(), of_probe)
         if budget.turns is not None:  # where two processes alternate, a call's own time is not compared
             return measurement
         return replace(measurement, detail=self._calls(workload, measurement))

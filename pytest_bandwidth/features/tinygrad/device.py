@@ -113,14 +113,13 @@ class TinygradDevice(HostTimedDevice):
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Sample the workload together with its probe. Raises OutOfMemory, and the workload's own exceptions."""
-        data_bytes = workload.data_bytes(self.nbytes)
-        self._eviction.prepare(data_bytes, cold=workload.cold)
+        self._eviction.prepare(workload.data_bytes(self.nbytes), cold=workload.cold)
         dispatch_seconds = self._dispatch_seconds
         self._watch.restart()
         noted = replace(workload, call=self._counts.around(workload.call))
         measurement = measure_timed(self, noted, budget, progress)
         declared = workload.traffic.bytes_moved
-        explained = measurement.with_finding(self._eviction.finding(data_bytes), self._counts.finding(declared))
+        explained = measurement.with_finding(self._eviction.finding(), self._counts.finding(declared))
         counts = {"kernels": self._counts.kernels, "total_bytes": self._counts.total_bytes, "declared_bytes": declared}
         return replace(explained, detail={DISPATCH_SECONDS: dispatch_seconds, KERNELS: counts})
 
