@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dis
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from numbers import Number
-from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.held_values import held_by
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.frameworks.arrays import arrays_in, framework_of, loaded_frameworks
 from pytest_bandwidth.frameworks.base import Framework
@@ -207,29 +205,8 @@ def uses_lazy(call: object) -> bool:
         found = (framework_of(array) for _, array in arrays_in(one, "it", passing_over=True))
         if any(framework is not None and framework.computes_later for framework in found):
             return True
-        pending += _used_by(one)
+        pending += held_by(one)
     return False
-
-
-def _used_by(value: object) -> Iterable[object]:
-    """Return the values in a callable's closure, arguments and names; empty for anything else."""
-    if isinstance(value, partial):
-        return (value.func, *value.args, *value.keywords.values())
-    if isinstance(value, MethodType):
-        return (value.__self__, value.__func__)
-    if not isinstance(value, FunctionType):
-        return ()
-    held: list[object] = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    for cell in value.__closure__ or ():
-        with suppress(ValueError):  # not assigned yet
-            held.append(cell.cell_contents)
-    return (*held, *(value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__))
-
-
-def _names(code: CodeType) -> set[str]:
-    """Return the global names that code uses, with those of the functions inside it."""
-    own = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return own.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 # JAX's name for a compilation in its monitoring.

@@ -17,7 +17,6 @@ import dis
 import platform
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -45,54 +44,27 @@ from pytest_bandwidth.devices.code.walk import (
 )
 from pytest_bandwidth.devices.triton import TritonLaunch
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest, is_installed
-
-# Containers whose items are searched; any other value is yielded as it is.
-_CONTAINERS = (list, tuple, set, frozenset)
+from pytest_bandwidth.domain.held_values import held_by
 
 
 def values_used_by(function: object) -> Iterator[object]:
-    """Yield the values that a callable uses, each once: a bound launch's arguments, or the values of its names."""
+    """Yield the values that a callable uses, each once: a bound launch's arguments, or the values of its names.
+
+    Containers are searched, too; any other value is yielded as it is.
+    """
     pending, seen = [function], {id(function): function}
     while pending:
-        one = pending.pop()
-        inside = _inside(one)
-        if inside is None:
+        one: Any = pending.pop()
+        if isinstance(one, BoundLaunch):
+            inside = list(identifying_arguments(one.launch))
+        elif isinstance(one, (list, tuple, set, frozenset, dict)):
+            inside = list(one.values() if isinstance(one, dict) else one)
+        elif not (inside := held_by(one)):
             yield one
-            continue
         for inner in inside:
             if id(inner) not in seen:
                 seen[id(inner)] = inner  # kept: an id is only its own while it lives
                 pending.append(inner)
-
-
-def _inside(value: Any) -> list[object] | None:
-    """Return the values inside a callable or container; None for any other value."""
-    if isinstance(value, BoundLaunch):
-        return list(identifying_arguments(value.launch))
-    if isinstance(value, partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, MethodType):
-        return [value.__func__]
-    if isinstance(value, BuiltinFunctionType):
-        return [value.__self__]
-    if isinstance(value, FunctionType):
-        held: list[object] = []
-        for cell in value.__closure__ or ():
-            with suppress(ValueError):  # not assigned yet
-                held.append(cell.cell_contents)
-        held += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        return [*held, *_globals(value.__code__, value.__globals__)]
-    if isinstance(value, _CONTAINERS):
-        return list(value)
-    return list(value.values()) if isinstance(value, dict) else None
-
-
-def _globals(code: CodeType, module: Mapping[str, Any]) -> Iterator[object]:
-    """Yield the values in the module for the names of a function's code, and of functions inside it."""
-    yield from (module[name] for name in code.co_names if name in module)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals(constant, module)
 
 
 def code_around(function: Callable[..., Any], addresses: Addresses = NO_ADDRESSES) -> tuple[str, ...]:
