@@ -185,8 +185,6 @@ _NUMBERS: dict[str, tuple[str, int]] = {
         ("int", "unsigned", "unsigned int", "int32_t", "uint32_t", "int2", "int4", "uint2", "uint4"), ("i", 4)
     ),
     **dict.fromkeys(("long long", "unsigned long long", "int64_t", "uint64_t"), ("i", 8)),
-    # PTX's; untyped bits (.b32) may hold any data.
-    **{f".{letter}{bits}": ("f" if letter == "f" else "i", bits // 8) for letter in "fus" for bits in (16, 32, 64)},
 }
 # Whole numbers that `_NUMBERS` leaves out.
 _OTHER_WHOLE = frozenset(

@@ -20,7 +20,7 @@ MOST_NAMES = 10
 _SECTIONS = (".nv.constant3", ".nv.global", ".nv.global.init")
 _DECLARATION = re.compile(
     r"^[ \t]*(?:\.\w+[ \t]+)*?\.(?:global|const)\b(?:[ \t]+\.align[ \t]+\d+)?[ \t]+(?:\.v([24])[ \t]+)?"
-    r"(\.[a-z]+(\d+))[ \t]+([%$A-Za-z_][\w$]*)((?:\[\d+\])*)",
+    r"\.[a-z]+(\d+)[ \t]+([%$A-Za-z_][\w$]*)((?:\[\d+\])*)",
     re.MULTILINE | re.ASCII,
 )
 
@@ -30,7 +30,7 @@ def variable_sizes(code: bytes) -> dict[str, int]:
     if not code.startswith(MAGIC):
         return {
             name: int(vector or 1) * int(bits) // 8 * prod(map(int, re.findall(r"\d+", extents)))
-            for vector, _, bits, name, extents in _DECLARATION.findall(code.decode("utf-8", "replace"))
+            for vector, bits, name, extents in _DECLARATION.findall(code.decode("utf-8", "replace"))
         }
     try:
         elf = read_elf(code)
@@ -56,19 +56,7 @@ def checked_contents(variable: object, value: object, sizes: Mapping[str, int], 
     if value.nbytes != sizes[variable]:
         expected = f"expected an array of {sizes[variable]} bytes"
         raise UsageError(f"kernel.set: found {value.nbytes} bytes ({value.dtype}) for {variable}, {expected}")
-    of_ptx = {
-        kind
-        for code in source.compiled
-        if code.is_ptx
-        for _, kind, _, name, _ in _DECLARATION.findall(code.data.decode("utf-8", "replace"))
-        if name == variable
-    }
-    kind = of_ptx.pop() if len(of_ptx) == 1 else type_of_variable(source.text, variable)
+    kind = type_of_variable(source.text, variable)
     if misread(value.dtype, kind):
         raise UsageError(f"kernel.set: found {value.dtype} for {variable}, expected an array of its type, {kind}")
     return value.tobytes()
-
-
-def variable_settings(digests: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what identifies a launch of a kernel whose variables were set, by the hashes of their contents."""
-    return tuple(f"variable {name} {digests[name]}" for name in sorted(digests))
