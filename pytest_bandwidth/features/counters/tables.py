@@ -122,11 +122,8 @@ _NO_KERNEL = (
     "ncu saw no kernel in the range: the workload launches none on this GPU, or launches it from a process or library "
     "that ncu does not follow"
 )
-_LARGE = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BYTES = {f"{prefix}byte": float(size) for prefix, size in _LARGE.items()}
-_SECTORS = {f"{prefix}sector": float(size) for prefix, size in _LARGE.items()}
-_SECONDS = {"second": 1.0, "msecond": 1e-3, "usecond": 1e-6, "nsecond": 1e-9, "s": 1.0, "ms": 1e-3, "us": 1e-6}
-_SECONDS |= {"ns": 1e-9}
+# With --print-units base; the last two are of older and newer releases.
+_BYTES, _SECTORS, _SECONDS = {"byte": 1.0}, {"sector": 1.0}, {"nsecond": 1e-9, "ns": 1e-9}
 # Parts of ncu's messages, each with its remedy.
 _REMEDIES = (
     (
