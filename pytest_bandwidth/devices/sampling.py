@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,6 @@ from pytest_bandwidth.domain.measured.measurement import (
 )
 from pytest_bandwidth.domain.measured.validity import why_invalid
 from pytest_bandwidth.domain.statistics import precision_of_median
-from pytest_bandwidth.domain.units import format_seconds
 
 # Warm-up: at least this share of the budget, at most the second; in between until the samples stop drifting.
 WARMUP_LEAST_SHARE = 0.05
@@ -289,7 +287,7 @@ def _rounds(
             return tally, stop
         if now - reported >= PROGRESS_SECONDS:
             reported = now
-            progress(_progress_text(tally, now - started, budget))
+            progress(f"{len(tally.kept)} samples, {len(tally.spoilt)} dropped")
 
 
 def _sampler(device: TimedDevice, workload: Workload, place: int, last: list[object]) -> Sampler:
@@ -341,14 +339,3 @@ def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
     if ratios := [taken.probe.seconds / taken.kernel.seconds for taken in tally.kept if taken.probe is not None]:
         figures.append(ratios)
     return "precision" if max(map(precision_of_median, figures)) <= budget.precision else None
-
-
-def _progress_text(tally: _Tally, spent: float, budget: Budget) -> str:
-    kernel = [taken.kernel.seconds for taken in tally.kept]
-    if not kernel:
-        return (
-            f"{len(tally.spoilt)} samples dropped, {format_seconds(spent)} of {format_seconds(budget.rounds_seconds)}"
-        )
-    precision = precision_of_median(kernel)
-    exactness = "" if math.isinf(precision) else f", ±{precision * 100:.1f} %"
-    return f"{len(kernel)} samples, {format_seconds(median(kernel))} each{exactness}"
