@@ -145,7 +145,6 @@ _BITS = {
 }
 # Kinds of dtypes whose random numbers are the same in every run of a test: their contents identify a launch.
 WHOLE_KINDS = "iub"
-_OF_ML_DTYPES = ("float8_", "float6_", "float4_", "int4", "uint4", "int2", "uint2")
 
 
 def resolve_dtype(dtype: Any) -> np.dtype[Any]:
@@ -160,9 +159,6 @@ def resolve_dtype(dtype: Any) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(dtype)
         return found
     except TypeError:
-        if isinstance(dtype, str) and dtype.startswith(_OF_ML_DTYPES):
-            remedy = f"pip install ml_dtypes, and give ml_dtypes.{dtype}"
-            raise UsageError(f"{dtype!r} is not a dtype of NumPy: {remedy}") from None
         raise UsageError(f"{dtype!r} is not a dtype, expected one such as 'float32', 'float16', 'bfloat16'") from None
 
 
