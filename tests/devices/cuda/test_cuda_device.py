@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_model import (
-    EVENT_SECONDS,
     L2_BYTES,
     MODEL_FACTS,
     Array,
@@ -34,24 +33,6 @@ def made(gpu: Gpu, nvml: Any = None, **facts: Any) -> CudaDevice:
 
 def quiet(_: str) -> None:
     pass
-
-
-def test_a_measurement_end_to_end(gpu: Gpu) -> None:
-    device = made(gpu, Nvml(name="NVIDIA H200"), memory_bytes=140 << 30)
-    found = device.measure(Workload(lambda: gpu.launch(1e-3) or "value", TRAFFIC, label="copy"), QUICK, quiet)
-    assert found.seconds == pytest.approx(1e-3 + EVENT_SECONDS)
-    assert found.gbps == pytest.approx(0.8, rel=0.01)
-    assert found.method == "events+block"
-    assert found.rounds.probe_name == "copy"
-    assert found.rounds.probe_bytes == pytest.approx(800_000, abs=32)
-    assert found.host_seconds == pytest.approx(1e-3, rel=0.05)
-    assert found.value == "value"
-    assert found.peak.gbps == pytest.approx(4800)
-    assert found.conditions_after.memory_clock_mhz == 2619.0
-    assert found.conditions_after.sm_clock_mhz == pytest.approx(1500.0)  # counted
-    assert found.invalid is None
-    assert found.findings == ()
-    assert found.detail["cache_flushed"] is True
 
 
 @pytest.mark.parametrize(("size", "flushed"), [(16 * L2_BYTES - 1, True), (16 * L2_BYTES, False)])
@@ -142,25 +123,6 @@ def test_running_out_of_memory_for_the_flush(gpu: Gpu) -> None:
     gpu.memory = L2_BYTES
     with pytest.raises(OutOfMemory, match="cache flush"):
         device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
-
-
-def test_a_launch_runs_on_its_stream_with_everything_it_was_given(gpu: Gpu) -> None:
-    device = made(gpu)
-    kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
-    array = device.empty(4, "float32")
-    launch = Launch(kernel, (2, 1, 1), (64, 1, 1), (array, np.int32(4)), shared_bytes=128)
-    device.launcher(launch, None)()
-    device.launcher(launch, 0x77)()
-    assert kernel.calls[0] == ((2, 1, 1), (64, 1, 1), (array, np.int32(4)), 128)
-    assert len(gpu.queues[0x77]) == 1
-    assert gpu.stream_stack == []
-
-
-def test_run_waits_for_the_work_and_returns_its_value(gpu: Gpu) -> None:
-    device = made(gpu)
-    before = gpu.now
-    assert device.run(Workload(lambda: gpu.launch(0.5) or 42, TRAFFIC)) == 42
-    assert gpu.now - before >= 0.5
 
 
 def test_release_gives_back_what_was_kept(gpu: Gpu) -> None:

@@ -1,10 +1,8 @@
 """Timing on the model of a GPU: what is inside the interval, what is kept out of it, and what is refused before."""
 
-import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import cycle, pairwise
-from typing import Any
 
 import pytest
 from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, Stream
@@ -14,7 +12,6 @@ from pytest_bandwidth.devices.cuda import timing
 from pytest_bandwidth.devices.cuda.health import USUAL_OF_SAMPLES
 from pytest_bandwidth.devices.cuda.timing import (
     BLOCK_AT_LEAST_SECONDS,
-    BLOCK_SECONDS,
     PlainRun,
     Timer,
     calibrate,
@@ -47,19 +44,6 @@ def drops(timer: Timer, *calls: Call) -> list[bool]:
     return [timer.time(call, None).drop is not None for call in calls]
 
 
-def test_launch_time_is_kept_out_of_the_interval(gpu: Gpu, timer: Timer) -> None:
-    def call() -> None:
-        for _ in range(10):
-            gpu.launch(2e-6, host_seconds=50e-6)  # the host is 25 times slower than the device
-
-    blocked = timer.time(call, None)
-    timer.blocked = False
-    unblocked = timer.time(call, None)
-
-    assert blocked.seconds == pytest.approx(10 * 2e-6 + EVENT_SECONDS)
-    assert unblocked.seconds >= 9 * 50e-6  # what the trap looks like without the blocking kernel
-
-
 def test_the_order_is_flush_block_stamp_event_work_event_stamp(gpu: Gpu, timer: Timer) -> None:
     timer.time(plain(gpu), None)
     assert gpu.log == [
@@ -72,22 +56,6 @@ def test_a_probe_finds_the_cache_as_it_leaves_it_itself(gpu: Gpu, timer: Timer) 
     timer.time(plain(gpu, 1e-3), None)
     timer.time(plain(gpu, 1e-3), None, own=True, written_share=1.0)
     assert gpu.filled == [(0.0, 3 * L2_BYTES), (1.0, 3 * L2_BYTES)]
-
-
-def test_a_callable_that_waits_does_not_hang_and_is_dropped(gpu: Gpu, timer: Timer) -> None:
-    call = waiting(gpu)
-    first = timer.time(call, None)
-    assert first.drop.code == "not-held"
-    assert gpu.now >= BLOCK_SECONDS  # the guard let go
-    assert timer.blocked  # once may be chance
-
-    timer.time(call, None)
-    assert not timer.blocked
-    assert timer.method == "events"
-    assert [f.code for f in timer.findings] == ["not-held"]
-    after = timer.time(call, None)
-    assert after.drop is None
-    assert after.seconds >= 1e-4
 
 
 def test_one_wait_between_good_samples_changes_nothing(gpu: Gpu, timer: Timer) -> None:
@@ -107,18 +75,6 @@ def test_what_comes_in_between_does_not_excuse_a_callable_that_waits(gpu: Gpu, t
     assert drops(timer, waits, plain(gpu), waits) == [True, False, False]
     assert timer.method == "events"
     assert [f.code for f in timer.findings] == ["not-held"]
-
-
-def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> None:
-    def call() -> None:
-        gpu.launch(1e-4)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        timer.time(call, None)
-    before = gpu.now
-    gpu.wait_all()
-    assert gpu.now - before < BLOCK_SECONDS / 10
 
 
 def test_a_clock_that_falls_drops_the_sample_and_pauses(
@@ -175,25 +131,6 @@ def test_blocking_launches_are_seen_in_the_environment(environ: dict[str, str], 
     assert (found.text.partition(" ")[0] if found else None) == expected
 
 
-ELSEWHERE = Stream(77)
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda gpu: gpu.launch(1e-3, ELSEWHERE), r"after the timed stream had finished.*another stream.*stream="),
-        (lambda gpu: (gpu.launch(1e-4), gpu.launch(1e-3, ELSEWHERE)), "after the timed stream had finished"),
-        # Too short to be seen by waiting: 8 µs are over before the host has asked. But the timed interval is empty.
-        (lambda gpu: gpu.launch(8e-6, ELSEWHERE), "nothing ran on the timed stream"),
-        (lambda _: sum(range(100)), "not on this GPU"),
-    ],
-    ids=["all of it", "a large part", "a short kernel", "nothing on the GPU"],
-)
-def test_work_elsewhere_is_refused(gpu: Gpu, timer: Timer, call: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        calibrate(timer, Workload(lambda: call(gpu), TRAFFIC))
-
-
 @pytest.mark.parametrize(("host_seconds", "held"), [(1e-4, BLOCK_AT_LEAST_SECONDS), (0.1, 1.0), (60.0, 5.0)])
 def test_a_hold_lasts_long_enough_for_the_host_and_no_longer_than_is_bearable(
     gpu: Gpu, timer: Timer, host_seconds: float, held: float
@@ -211,24 +148,6 @@ def test_one_that_waits_leaves_all_unblocked(gpu: Gpu, timer: Timer, calls: str)
     assert [finding.code for finding in timer.findings] == ["not-held"]
     if calls == "www":
         assert gpu.log.count("block") == 2, "once one waits, no other is held"
-
-
-def test_the_last_result_is_kept_while_the_next_is_made(gpu: Gpu, timer: Timer) -> None:
-    class Result:
-        pass
-
-    results: weakref.WeakSet[Result] = weakref.WeakSet()
-    alive: list[int] = []
-
-    def call() -> Result:
-        gpu.launch(1e-4)
-        result = Result()
-        results.add(result)
-        alive.append(len(results))
-        return result
-
-    calibrate(timer, Workload(call, TRAFFIC))
-    assert max(alive) == 2
 
 
 @pytest.mark.parametrize(
