@@ -14,7 +14,7 @@ from two_processes import InTurn
 from pytest_bandwidth.devices import sampling
 from pytest_bandwidth.devices.base import Budget, Sample, Workload
 from pytest_bandwidth.devices.sampling import MOST_DROPPED, measure_timed, take_rounds
-from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity
 from pytest_bandwidth.domain.measured.measurement import FEWEST_ROUNDS
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -186,14 +186,6 @@ def test_what_the_workload_raises_comes_through_and_garbage_is_collected_again()
     assert (seen, gc.isenabled()) == ([False], True)
 
 
-def test_progress_is_told_now_and_then():
-    told = []
-    device = ScriptedDevice(kernel_script=lambda n: 100 * NOISY(n))
-    take(device, budget=Budget(10, 5.0, 0.0001), progress=told.append)
-    assert 3 <= len(told) <= 11
-    assert "samples" in told[-1]
-
-
 def test_what_is_beside_is_sampled_in_every_round_and_each_comes_first_in_turn():
     log = []
     workload = Workload(lambda: log.append("a"), BYTES, interleaved=(lambda: log.append("b"), lambda: log.append("c")))
@@ -240,11 +232,6 @@ def test_no_sample_left_is_invalid_not_nan():
 def test_a_sample_that_took_no_time_is_invalid(seconds):
     script = except_at([300], Sample(seconds, 1e-3), repeat(1e-3))
     assert measured(budget=Budget(300, 10.0, 0.005), kernel_script=script).invalid.code == "clock"
-
-
-@pytest.mark.parametrize(("gbps", "valid"), [(1.0 + 1e-9, True), (1.0 - 1e-9, False)])
-def test_more_than_the_peak_is_invalid(gbps, valid):
-    assert (measured(peak=Peak(gbps * 1e9, "test")).invalid is None) is valid
 
 
 def test_others_on_a_gpu_are_invalid_on_a_host_they_are_told():

@@ -3,13 +3,10 @@
 import functools
 from pathlib import Path
 
-import numpy as np
 import pytest
 from nvcc import nvcc
 
-from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.code.compiled import digest_of_file
-from pytest_bandwidth.fixture.input import checked_code
 
 SOURCE = """
 #include <cassert>
@@ -88,19 +85,3 @@ def test_an_edit_that_changes_code_changes_its_identity(build, edit, options):
     """Edits inside of a kernel: test_kernel_code.py."""
     assert CHANGED[edit] != SOURCE
     assert digest_of_file(build(CHANGED[edit], options)) != digest_of_file(build(SOURCE, options))
-
-
-def test_a_callable_is_known_by_its_library(build):
-    def known_by(said):
-        return callable_code(len, (np.zeros(4),), {}, checked_code(said)).identity
-
-    before, after = build(SOURCE, PLAIN), build(CHANGED["the order of access"], PLAIN)
-    same = build(UNCHANGED, PLAIN)
-    assert known_by(before).is_same(known_by(same), by="sass")
-    assert known_by(before).is_same(known_by(before.read_bytes()), by="sass")
-    assert not known_by(before).is_same(known_by(after), by="sass")
-    assert known_by(after).changes_since(known_by(before)) == ("the code changed",)
-
-
-def test_another_architecture_is_another_library(build):
-    assert digest_of_file(build(SOURCE, PLAIN)) != digest_of_file(build(SOURCE, BUILDS["for several"]))

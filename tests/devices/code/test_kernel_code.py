@@ -159,11 +159,6 @@ def test_constants_and_asserts_of_other_kernels_change_no_ptx(arch):
     assert code(other + SAID, arch).ptx == code(SAID, arch).ptx
 
 
-def test_architectures_are_other_code():
-    assert len({code(SOURCE, arch).ptx for arch in ARCHITECTURES}) == len(ARCHITECTURES)
-    assert len({code(SOURCE, arch).sass for arch in ARCHITECTURES}) == len(ARCHITECTURES)
-
-
 def test_the_normal_form_is_a_module_that_does_and_asks_for_the_same():
     compiled = compile_ptx(WITH_CONSTANTS + SOURCE + OTHERS)
     module = normal_form(compiled.ptx, "kernel")

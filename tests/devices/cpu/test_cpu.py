@@ -1,6 +1,5 @@
 """The host as a device, from end to end."""
 
-import gc
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from two_processes import InTurn
 
-from pytest_bandwidth.devices.base import Budget, Launch, TimedDevice, Workload
+from pytest_bandwidth.devices.base import Budget, Launch, Workload
 from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
@@ -40,16 +39,6 @@ def triad(device, n):
     return Workload(device.launcher(launch, None), traffic, launch=launch, reads=(b, c), writes=(a,)), (a, b, c)
 
 
-def test_it_is_a_timed_device(device):
-    assert isinstance(device, TimedDevice)
-    assert device.xp is np
-    assert device.peak is None
-    assert min(device.peak_flops("fp32"), device.peak_flops("fp64")) > 0
-    assert device.peak_flops("fp16-tensor") is None
-    assert device.identity.kind == "cpu"
-    assert device.now() <= device.now()
-
-
 def test_a_measurement_has_samples_a_probe_of_the_same_size_and_the_result_and_again_once_released(device):
     n = 100_000
     workload, (a, b, c) = triad(device, n)
@@ -71,15 +60,6 @@ def test_a_measurement_has_samples_a_probe_of_the_same_size_and_the_result_and_a
     device.release()
     device.release()
     assert device.measure(workload, SHORT, silent).relative > 0
-
-
-def test_a_callable_of_any_kind_keeps_its_value_and_small_data_is_cold(device):
-    x = device.random((50, 40), "float32")
-    # However often they are moved, what the arrays hold is told.
-    measurement = device.measure(Workload(lambda: x.sum(), Traffic(1 << 26, 0), reads=(x, x)), SHORT, silent)
-    assert measurement.value == x.sum()
-    assert measurement.rounds.probe_name.startswith("Numba read")
-    assert device._eviction.is_needed
 
 
 def test_small_data_stay_in_the_cache_where_that_is_asked_for(device):
@@ -105,15 +85,6 @@ def test_a_short_callable_is_sampled_beside_one_that_does_nothing(device):
     assert device.measure(long, SHORT, silent).detail == {}
     assert set(device.measure(launched, SHORT, silent).detail) == {DISPATCH_SECONDS}
     assert device.measure(called, replace(SHORT, turns=InTurn(1)), silent).detail == {}
-
-
-def test_run_once_and_no_garbage_is_collected_inside_a_sample(device):
-    calls, collecting = [], []
-    workload = Workload(lambda: calls.append("run") or 7, Traffic(8, 0), setup=lambda: calls.append("setup"))
-    assert device.run(workload) == 7
-    assert calls == ["setup", "run"]
-    device.time(lambda: collecting.append(gc.isenabled()), None)
-    assert (collecting, gc.isenabled()) == ([False], True)
 
 
 def test_a_kernel_that_is_not_for_this_device_is_refused(device):

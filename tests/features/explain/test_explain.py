@@ -243,12 +243,6 @@ class TestTinygrad:
             found = explained(call, (x,), {})
             assert (self.moved(found), found.least_bytes) == ([2 * self.N] * kernels, 2 * self.N)
 
-    def test_a_matrix_product(self, tinygrad, x):
-        w = tinygrad.Tensor.rand(8, 16, device=x.device).contiguous().realize()
-        found = explained(lambda x, w: x @ w, (x, w), {})
-        assert (self.moved(found), found.least_bytes) == ([2 * self.N + 16 * 16 * 4], 2 * self.N + 16 * 16 * 4)
-        assert found.operators[0].flop == 16 * 16 * (8 + 7)
-
     def test_its_count_takes_a_buffer_whole_at_most(self, x):
         """The sum of all pairs of rows reads each row sixteen times; the count has the array once."""
         found = explained(lambda x: (x.reshape(16, 1, 8) + x.reshape(1, 16, 8)).sum((0, 1)), (x,), {})
