@@ -214,7 +214,6 @@ class ActivityWatch:
         with suppress(OSError):
             load_average = os.getloadavg()[0]
         return Conditions(
-            sm_clock_mhz=clock_mhz(self._root),
             others=busiest(shares),
             others_processors=sum(shares.values()) if now.by_process else None,
             stolen_processors=None if now.stolen is None else shares.get(HYPERVISOR, 0.0),
@@ -261,15 +260,6 @@ def busiest(shares: Mapping[str, float]) -> tuple[str, ...]:
     """Return texts for the users with the largest shares, the largest first."""
     named = sorted(((share, who) for who, share in shares.items() if share >= LEAST_NAMED_SHARE), reverse=True)
     return tuple(f"{who}: {share:.2f} processors" for share, who in named[:MOST_NAMED])
-
-
-def clock_mhz(root: Path = Path("/")) -> float | None:
-    """Return the mean clock of the processors; None where the system does not report it, as in a virtual machine."""
-    clocks = []
-    for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
-        with suppress(OSError, ValueError):
-            clocks.append(int(path.read_text(encoding="ascii")) / 1000)
-    return sum(clocks) / len(clocks) if clocks else None
 
 
 def process_stat(stat: Path) -> tuple[str, list[str]]:

@@ -15,7 +15,6 @@ from pytest_bandwidth.devices.host import (
     ActivityWatch,
     available_bytes,
     busiest,
-    clock_mhz,
     count_numa_nodes,
     identify,
     last_cache_bytes,
@@ -237,13 +236,6 @@ NAMES = [f"p{i}" for i in range(9)]
 )
 def test_who_was_busy_between_two_looks(before, after, said):
     assert busiest(shares_between(before, after)) == said
-
-
-def test_clocks_are_averaged_and_need_not_be_there(tmp_path):
-    assert clock_mhz(tmp_path) is None
-    clocks = enumerate(("3000000\n", "2000000\n", "unknown\n"))
-    tree(tmp_path, {f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq": text for cpu, text in clocks})
-    assert clock_mhz(tmp_path) == 2500
 
 
 @LINUX
