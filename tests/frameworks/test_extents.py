@@ -43,26 +43,6 @@ def test_each_byte_counts_once(found):
 X = np.zeros((64, 32), np.float32)
 
 
-@pytest.mark.parametrize(
-    ("views", "count"),
-    [
-        ((X,), 64 * 32 * 4),
-        ((X, X.T, X[::-1], X[:3], X.reshape(-1), X.view(np.uint8)), 64 * 32 * 4),
-        ((X[:40], X[20:]), 64 * 32 * 4),
-        ((X[::2], X[1::2]), 64 * 32 * 4),
-        ((X[:, 0],), 64 * 4),
-        ((X[:, ::2],), 64 * 16 * 4),
-        ((X[:, ::2], X[:, ::4], X[::2, 0]), 64 * 16 * 4),
-        ((np.broadcast_to(X[0], (1000, 32)),), 32 * 4),
-        ((np.lib.stride_tricks.sliding_window_view(X[0], 5),), 32 * 4),
-        ((X[:0], X[0:1, 0:1]), 4),
-        ((), 0),
-    ],
-)
-def test_views_of_numpy(views, count):
-    assert distinct_bytes(map(extent_of, views)) == count
-
-
 def test_the_same_address_on_two_devices_is_two_places():
     assert distinct_bytes([Extent(device, 64, (8,), (4,), 4) for device in ("cuda:0", "cuda:1")]) == 64
 
