@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.devices.cuda.health import FINGERPRINT_BYTES, Ownership, Uses, find_ownership
+from pytest_bandwidth.devices.cuda.health import Ownership, find_ownership
 from pytest_bandwidth.devices.cuda.identity import CudaFacts, read_facts, version_text
 from pytest_bandwidth.devices.cuda.management import ManagedGpu, open_amdsmi, open_nvml
 from pytest_bandwidth.devices.cuda.runtime import ContextGuard, CupyRuntime, one_line, status_of
@@ -86,7 +86,9 @@ def open_context(index: int) -> Opened:
         ) from None
     except (RuntimeError, ImportError, OSError, MemoryError) as error:
         raise DeviceUnavailable(f"cuda:{index} ({facts.name}) does not start: {one_line(error)}") from None
-    ownership = _ownership(cupy, gpu, uses_before)
+    ownership = Ownership(known=False, how="no management library")
+    if gpu is not None:
+        ownership = find_ownership(uses_before, gpu.compute_processes())
     state = {library: answer if isinstance(answer, str) else "available"}
     return Opened(cupy, index, facts, gpu, state, on_device, module, guard, ownership)
 
@@ -116,21 +118,3 @@ def _version(ask: Callable[[], int]) -> int:
         return int(ask())
     except RuntimeError:
         return 0
-
-
-def _ownership(cupy: Any, gpu: ManagedGpu | None, before: Uses | None) -> Ownership:
-    if gpu is None:
-        return Ownership(known=False, how="no management library")
-
-    def fingerprint() -> tuple[Uses | None, Uses | None]:
-        plain = gpu.compute_processes()
-        address = cupy.cuda.runtime.malloc(FINGERPRINT_BYTES)
-        try:
-            return plain, gpu.compute_processes()
-        finally:
-            cupy.cuda.runtime.free(address)
-
-    try:
-        return find_ownership(before, gpu.compute_processes(), fingerprint)
-    except RuntimeError:  # too little free memory for the fingerprint
-        return Ownership(known=False, how="own process not found in the list of processes")

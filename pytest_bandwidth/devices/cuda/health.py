@@ -3,8 +3,8 @@
 The real clock rate of its multiprocessors comes from their cycle counters.
 
 NVML reports the host's process ids. A container numbers its processes differently, and they cannot find out their ids
-outside. So the plugin finds its own entry by a sign: it appears when the plugin opens a context, or its memory grows
-by the plugin's last allocation. Without such a sign, no process counts as another.
+outside. So the plugin finds its own entry as the only one that appears when it opens a context. Without such an entry,
+no process counts as another.
 """
 
 from __future__ import annotations
@@ -172,9 +172,6 @@ def throttled(clock_mhz: float | None, before_mhz: Sequence[float]) -> Finding |
 
 # A desktop's compositor always uses a few per cent of the GPU; below this no process counts as busy.
 ACTIVE_PERCENT = 5
-# Size of the allocation that identifies this process: much larger than the chunks that drivers and pools allocate.
-FINGERPRINT_BYTES = 96 * 2**20
-FINGERPRINT_SLACK_BYTES = 8 * 2**20
 
 Uses = Mapping[int, int | None]
 
@@ -220,35 +217,16 @@ def process_tree(pid: int, parents: Mapping[int, int], siblings_too: bool = Fals
         tree |= below
 
 
-def find_ownership(
-    before: Uses | None,
-    after: Uses | None,
-    fingerprint: Callable[[], tuple[Uses | None, Uses | None]],
-    environ: Mapping[str, str] = os.environ,
-) -> Ownership:
-    """Return our ids as NVML numbers them. before, after: the lists around the opening of our context.
-
-    fingerprint: allocates FINGERPRINT_BYTES, and returns the lists before and after that.
-    """
-    pid, found = os.getpid(), set(after or ()) - set(before or ())
-    if after is not None and pid in after and (before is None or pid not in before or len(after) == 1):
-        found = {pid}
-    elif after and (before is None or len(found) != 1):
-        plain, grown = fingerprint()
-        found = {
-            one
-            for one, used in (grown or {}).items()
-            if used is not None
-            and plain is not None
-            and abs(used - (plain.get(one) or 0) - FINGERPRINT_BYTES) <= FINGERPRINT_SLACK_BYTES
-        }
-    if len(found) != 1:
+def find_ownership(before: Uses | None, after: Uses | None, environ: Mapping[str, str] = os.environ) -> Ownership:
+    """Return our ids as NVML numbers them. before, after: the lists around the opening of our context."""
+    pid, appeared = os.getpid(), set(after or ()) - set(before or ())
+    if pid in (after or ()):
+        workers = "PYTEST_XDIST_WORKER" in environ
+        return Ownership(frozenset({pid}), look=lambda: process_tree(pid, parents_of_all(), workers))
+    if before is None or len(appeared) != 1:
         return Ownership(known=False, how="own process not found in the list of processes")
-    (own,) = found
-    if own != pid:
-        return Ownership(frozenset({own}), how=f"host process id {own} (another pid namespace)")
-    workers = "PYTEST_XDIST_WORKER" in environ
-    return Ownership(frozenset({pid}), look=lambda: process_tree(pid, parents_of_all(), workers))
+    (own,) = appeared
+    return Ownership(frozenset({own}), how=f"host process id {own} (another pid namespace)")
 
 
 def active_others(uses: Mapping[int, int] | None, ownership: Ownership) -> dict[int, int]:
