@@ -47,8 +47,6 @@ RULE_DRAM, RULE_RATIO, RULE_UNCOUNTED = "dram", "max_dram_ratio", "max_dram_rati
 TOLERANCE = 0.02
 # Written data may stay in the cache after a run. Fewer counted runs do not show how much that varies.
 ENOUGH_COUNTS = 3
-# If the extra bytes read equal the bytes written to within this, they are lines that stores read first.
-ALLOCATES_WITHIN = 0.1
 
 
 def check_options(config: pytest.Config, identity: DeviceIdentity) -> None:
@@ -148,10 +146,7 @@ def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) 
     read, written = moved.bytes_read - declared.bytes_read, moved.bytes_written - declared.bytes_written
     differences = []
     if abs(read) > TOLERANCE * (declared.bytes_read or declared.bytes_moved):
-        allocated = declared.bytes_written
-        why = "; data that is read again after it left the cache, or undeclared reads"
-        if allocated and abs(read - allocated) <= ALLOCATES_WITHIN * allocated:
-            why = "; stores that first read their cache lines may be the cause"
+        why = "; data read again after it left the cache, cache lines that stores first read, or undeclared reads"
         differences.append(_difference(read, "read", why))
     if abs(written) > TOLERANCE * (declared.bytes_written or declared.bytes_moved) + cache_bytes:
         differences.append(_difference(written, "written", "; partial lines, or undeclared writes"))
