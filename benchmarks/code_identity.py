@@ -21,21 +21,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import numba
 import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.callables import function_digest
 from pytest_bandwidth.devices.code.cubin import kernel_code
 from pytest_bandwidth.devices.code.launch import launch_digest
-from pytest_bandwidth.devices.contents import sums_of
+from pytest_bandwidth.devices.contents import bytes_digest
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.features.traffic.ptx import Program, compile_cubin
 from pytest_bandwidth.read_files.listing import ReadFiles
 from pytest_bandwidth.read_files.opened import OpenedFiles
-from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 
 
 def milliseconds(call: Callable[[], object], repeat: int) -> float:
@@ -86,7 +87,7 @@ def indices(mebibytes: int, repeat: int) -> tuple[int, float]:
     taken = []
     for _ in range(repeat):
         begun = time.perf_counter()
-        sums_of(array)
+        bytes_digest(array)
         taken.append(time.perf_counter() - begun)
     return array.nbytes, min(taken)
 
@@ -122,6 +123,12 @@ def line(what: str, found: dict[str, float]) -> str:
     return f"| {what} | {len(found)} | {median(found.values()):.2f} | {found[slowest]:.2f} | {slowest} |"
 
 
+@numba.njit(parallel=True)
+def scaled(out: Any, x: Any) -> None:
+    for i in numba.prange(out.size):
+        out[i] = 2.0 * x[i]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, help="calls of which the median counts (default: 5)")
@@ -130,9 +137,7 @@ def main() -> None:
     options = parser.parse_args()
     repeat, names = options.repeat, options.file or shipped_files()
     of_kernels, sizes = kernels(names, repeat)
-    of_functions = {
-        name: milliseconds(lambda k=k: function_digest(k.function), repeat) for name, k in HOST_KERNELS.items()
-    }
+    of_functions = {"scaled": milliseconds(lambda: function_digest(scaled), repeat)}
     launch = Launch(None, (1, 1, 1), (256, 1, 1), (*(np.zeros(64, np.float32) for _ in range(4)), np.int64(64)))
     print("| identified | how many | median ms | longest ms | which |\n|---|---|---|---|---|")
     print(line("kernel: PTX and cubin", of_kernels))

@@ -181,11 +181,6 @@ def _addresses(device: Device | None, opaque: Collection[int | str]) -> Addresse
 _VERSIONED = ("numba", "llvmlite", "numpy")
 # Settings of Numba's that change the machine code of every function.
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "CPU_NAME", "CPU_FEATURES", "BOUNDSCHECK")
-# Attributes that Python itself puts into a class; pickle adds the last one, when Numba's cache pickles a function.
-_OF_ANY_CLASS = (
-    *("__doc__", "__dict__", "__weakref__", "__firstlineno__", "__annotations__", "__annotate_func__"),
-    *("__static_attributes__", "__module__", "__abstractmethods__", "_abc_impl", "__slotnames__"),
-)
 # Packages whose version identifies their overloads: Numba and this package.
 _EXTENDING = ("numba", __name__.partition(".")[0])
 LARGEST_ARRAY_BYTES = 2**20
@@ -193,26 +188,32 @@ LARGEST_ARRAY_BYTES = 2**20
 
 def function_digest(function: object) -> str | None:
     """Hash a Numba function for the host; None for others, or if it depends on something that cannot be hashed."""
-    if not is_dispatcher(function):
+    if not is_dispatcher(function) or (compiler := numba_compiler()) is None:
         return None
+    try:
+        return digest(*compiler, *_CompiledWalk().whole(function, _VERSIONED))
+    except (Unknown, RecursionError):
+        return None
+
+
+def numba_compiler() -> tuple[str, ...] | None:
+    """Return what identifies Numba, its settings and its target; None where a package added overloads to it.
+
+    It may have registered them for any library's name.
+    """
     import llvmlite.binding
     import numba
     from numba.core.typing.templates import builtin_registry
 
-    # A package may have registered an overload in Numba for any library's name.
     for template in (*builtin_registry.functions, *builtin_registry.attributes):
         implementation = getattr(template, "_overload_func", None)
         if implementation is not None:
             module = str(implementation.__globals__.get("__name__"))
             if module.partition(".")[0] not in _EXTENDING:
                 return None
-    try:
-        settings = [repr(getattr(numba.config, name, None)) for name in _SETTINGS]
-        parts = list(_CompiledWalk().whole(function, _VERSIONED))
-    except (Unknown, RecursionError):
-        return None
     versions = [f"{name} {getattr(sys.modules.get(name), '__version__', '')}" for name in _VERSIONED]
-    return digest(*versions, llvmlite.binding.get_host_cpu_name(), *settings, *parts)
+    settings = [repr(getattr(numba.config, name, None)) for name in _SETTINGS]
+    return (*versions, llvmlite.binding.get_host_cpu_name(), *settings)
 
 
 def is_dispatcher(function: object) -> bool:
@@ -225,12 +226,7 @@ def is_dispatcher(function: object) -> bool:
 
 
 class _CompiledWalk(Walk):
-    """Walk through code that Numba compiles, or that generates code for it (`_generates`).
-
-    Generating code may use any functions and classes; compiled code must not depend on a user's value.
-    """
-
-    _generates = False
+    """Walk through code that Numba compiles, which must not depend on a user's value."""
 
     def value(self, value: Any) -> Iterator[str]:
         if isinstance(value, np.ndarray) and value.nbytes <= LARGEST_ARRAY_BYTES and not value.dtype.hasobject:
@@ -239,8 +235,6 @@ class _CompiledWalk(Walk):
             yield from super().value(value)
 
     def _object(self, value: Any) -> Iterator[str]:
-        from numba.core.extending import _Intrinsic
-
         if is_dispatcher(value):
             options = []
             for key, option in value.targetoptions.items():
@@ -249,33 +243,15 @@ class _CompiledWalk(Walk):
             yield f"numba {sorted(options)}"
             if not value._can_compile:
                 yield f"signatures {[str(signature) for signature in value.nopython_signatures]}"
-            yield from self._part(value.py_func, generates=False)
-        elif isinstance(value, _Intrinsic):
-            yield "intrinsic"
-            yield from self._part(value._defn, generates=True)
+            yield from self.function(value.py_func)
         elif isinstance(value, ModuleType):
             yield self._module(value)
         elif (name := original(value)) is not None:
             yield name
         elif _is_type(value):
             yield f"{type(value).__qualname__} {value}"
-        elif self._generates and isinstance(value, FunctionType):
-            yield from self.function(value)
-        elif self._generates and isinstance(value, type):
-            yield f"class {len(value.__bases__)}"
-            for base in value.__bases__:
-                yield from self.value(base)
-            for attribute, of_class in sorted(vars(value).items()):
-                if attribute not in _OF_ANY_CLASS:
-                    yield attribute
-                    yield from self.value(of_class)
         else:
             raise Unknown(value)
-
-    def _part(self, function: FunctionType, *, generates: bool) -> Iterator[str]:
-        before, self._generates = self._generates, generates
-        yield from self.function(function)
-        self._generates = before
 
     def _attribute(self, value: Any) -> str:
         return f"{type(value).__qualname__} {value}" if _is_type(value) else super()._attribute(value)

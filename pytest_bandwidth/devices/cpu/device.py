@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from pytest_bandwidth.devices.base import (
     Sample,
     Workload,
 )
-from pytest_bandwidth.devices.code.callables import function_digest
+from pytest_bandwidth.devices.code.callables import function_digest, numba_compiler
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.cpu.kernels import HostKernel, host_kernels
 from pytest_bandwidth.devices.cpu.probes import (
@@ -136,9 +137,13 @@ class CpuDevice(HostTimedDevice):
         return launch.kernel.bound(launch.args, x * y * z, self._threads)
 
     def code(self, launch: Launch) -> MeasuredCode:
-        """Identify a twin by its Numba function, its parameters and its launch."""
-        kernel = launch.kernel
-        if not isinstance(kernel, HostKernel) or (found := function_digest(kernel.function)) is None:
+        """Identify a twin by its Numba function, its parameters and its launch. The package's own is known by files."""
+        kernel, found = launch.kernel, None
+        if isinstance(kernel, HostKernel) and kernel.file:
+            found = function_digest(kernel.function)
+        elif isinstance(kernel, HostKernel) and (compiler := numba_compiler()) is not None:
+            found = digest(kernel.name, _shipped_twins(), *compiler)
+        if found is None:
             return MeasuredCode()
         function = digest(found, repr((kernel.parameters, kernel.takes_blocks, kernel.bits)))
         return with_launch(MeasuredCode(CodeIdentity(function=function)), launch)
@@ -197,6 +202,13 @@ class CpuDevice(HostTimedDevice):
     def _dispatch_seconds(self) -> float:
         self._operate()  # compiles
         return min(_seconds(self._operate) for _ in range(EMPTY_CALLS))  # busy processors only add to it
+
+
+@cache
+def _shipped_twins() -> str:
+    """Hash the files that the package's twins are in: they compile with code that Numba functions generate."""
+    folder = Path(__file__).parents[2] / "suite" / "host_kernels"
+    return digest(*(file.read_bytes() for file in (Path(__file__).with_name("simd.py"), *sorted(folder.glob("*.py")))))
 
 
 @cache

@@ -1,10 +1,6 @@
 """Numba functions identify themselves where what decides their machine code can be told; else nothing is claimed."""
 
 import math
-import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -131,40 +127,6 @@ def test_compiling_a_function_does_not_change_its_identity():
     before = function_digest(kernel)
     kernel(np.empty(4), np.empty(4))
     assert function_digest(kernel) == before
-
-
-def test_what_numba_pickled_for_its_cache_keeps_its_identity():
-    """As in a process that compiles a shipped kernel, whose type of vectors is then kept on disk."""
-    from pytest_bandwidth.devices.cpu.simd import SimdVector, copy
-
-    if "__slotnames__" in vars(SimdVector):
-        del SimdVector.__slotnames__
-    before = function_digest(copy)
-    pickle.dumps(SimdVector(numba.types.float32))
-    assert "__slotnames__" in vars(SimdVector)
-    assert function_digest(copy) == before is not None
-
-
-SHIPPED = """
-import sys
-sys.path[:0] = sys.argv[1:]
-from pytest_bandwidth.devices.code.callables import function_digest
-from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
-for name, kernel in HOST_KERNELS.items():
-    print(name, function_digest(kernel.function))
-"""
-
-
-@pytest.mark.slow
-def test_every_twin_of_a_shipped_kernel_keeps_its_identity_over_processes(tmp_path: Path):
-    command = [sys.executable, "-c", SHIPPED, *sys.path]
-    runs = [
-        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-        for folder in (tmp_path, Path.cwd())
-    ]
-    assert runs[0] == runs[1]
-    assert len(runs[0].splitlines()) > 100
-    assert "None" not in runs[0]
 
 
 def code(function, *args, said=None, **keywords):
