@@ -419,7 +419,6 @@ MODEL_FACTS = CudaFacts(
     runtime_version=13020,
     cupy_version="14.2.0",
     nvrtc_version="13.5",
-    clock_mhz=1600.0,
 )
 
 

@@ -98,7 +98,7 @@ class CudaDevice(TimedDevice):
         self._max_memory_clock_mhz = known.max_memory_clock_mhz
         self._blocking = timing.launch_blocking(os.environ)
         # Cards that cannot hold their maximum under load (a T4: 1590 MHz, 585 by default) have a default clock.
-        self._nominal_clock_mhz = known.default_sm_clock_mhz or known.max_sm_clock_mhz or facts.clock_mhz or None
+        self._nominal_clock_mhz = known.default_sm_clock_mhz or known.max_sm_clock_mhz
         self._timer = Timer(self._runtime, may_block=self._blocking is None, blocked=self._blocking is None)
         self._health = Health(managed, ownership, lambda: self._timer.clock_mhz)
         self._arrays = GpuArrays(self._cupy, self._index)

@@ -42,7 +42,6 @@ class CudaFacts:
     cupy_version: str
     uuid: str | None = None
     gfx: str | None = None
-    clock_mhz: float | None = None
     nvrtc_version: str | None = None
 
     @property
@@ -59,12 +58,6 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
     if not runtime.is_hip:
         with suppress(ImportError, RuntimeError):  # its library is missing, which the first compilation reports
             compiler = "{}.{}".format(*cupy.cuda.nvrtc.getVersion())
-    kilohertz = None
-    with suppress(AttributeError, KeyError, RuntimeError):
-        # CUDA: the attribute, since CUDA 13 removed the property. HIP: the property, since CuPy's attribute numbers are
-        # those of old HIP releases, and the clock's number means something else today.
-        attribute = None if runtime.is_hip else runtime.cudaDevAttrClockRate
-        kilohertz = properties["clockRate"] if runtime.is_hip else runtime.deviceGetAttribute(attribute, index)
     return CudaFacts(
         name=text_of(properties["name"]) or "",
         memory_bytes=int(properties["totalGlobalMem"]),
@@ -80,7 +73,6 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
         cupy_version=str(cupy.__version__),
         uuid=None if runtime.is_hip else driver_uuid(index),
         gfx=(text_of(arch) or "").partition(":")[0] or None,
-        clock_mhz=None if kilohertz is None else kilohertz / 1e3,
         nvrtc_version=compiler,
     )
 
@@ -121,7 +113,6 @@ def join_identity(facts: CudaFacts, known: GpuIdentity, extra: Mapping[str, Fact
         f"{api}_runtime": version(facts.runtime_version),
         COMPILER_SETTING: facts.nvrtc_version,
         "cupy_version": facts.cupy_version,
-        "max_sm_clock_mhz": known.max_sm_clock_mhz or facts.clock_mhz,
     }
     others = {
         name: value for name, value in asdict(known).items() if name not in {*found, "name", "uuid", "mig", "ecc"}
