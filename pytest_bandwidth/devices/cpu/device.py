@@ -29,10 +29,10 @@ from pytest_bandwidth.devices.cpu.kernels import HostKernel, host_kernels
 from pytest_bandwidth.devices.cpu.probes import (
     ELEMENT,
     HostProbes,
-    NumbaOperations,
-    NumpyOperations,
     buffer_reader,
+    numba_operations,
     numba_threads,
+    numpy_operations,
 )
 from pytest_bandwidth.devices.host import identify, last_cache_bytes
 from pytest_bandwidth.devices.host_timing import CacheEviction, HostTimedDevice, from_a_drawn_place
@@ -68,14 +68,15 @@ class CpuDevice(HostTimedDevice):
 
     def __init__(self) -> None:
         self._threads = numba_threads()
-        operations = NumpyOperations() if self._threads is None else NumbaOperations(self._threads)
+        name = "NumPy" if self._threads is None else "Numba"
+        operations = numpy_operations() if self._threads is None else numba_operations(self._threads)
         eviction = CacheEviction(partial(buffer_reader, operations), last_cache_bytes())
-        super().__init__(identify(self._threads), HostProbes(operations), eviction)
+        super().__init__(identify(self._threads), HostProbes(name, operations), eviction)
         self.zones = RedZones()
         self._random = RandomSource(allocate=self.zones.allocate)
         self._empty = partial(empty_array, allocate=self.zones.allocate)
         nothing = np.empty(0, ELEMENT)
-        self._operate: Call = partial(operations.copy, nothing, nothing)
+        self._operate: Call = partial(operations["copy"], nothing, nothing)
         self._call_seconds: float | None = None
 
     xp = np

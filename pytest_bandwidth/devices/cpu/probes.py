@@ -9,7 +9,7 @@ it they are NumPy's own operations, on one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -28,54 +28,38 @@ LARGEST_BYTES = 1 << 30
 LEAST_SHARE = 0.9
 
 
-class NumpyOperations:
-    """Run the four operations with NumPy alone, on arrays of `ELEMENT` of one length."""
-
-    name = "NumPy"
-
-    def read(self, x: Array) -> None:
-        x.max()
-
-    def write(self, out: Array) -> None:
-        out.fill(1)
-
-    def copy(self, out: Array, x: Array) -> None:
-        np.copyto(out, x)
-
-    def add(self, out: Array, x: Array, y: Array) -> None:
-        np.add(x, y, out=out)
+# By the names of the mixes; the output comes first, a read has none.
+Operations = Mapping[str, Callable[..., object]]
 
 
-class NumbaOperations(NumpyOperations):
-    """Run the kernels of `simd`. Raises ImportError without Numba."""
+def numpy_operations() -> Operations:
+    """Return the four operations of NumPy alone, on arrays of `ELEMENT` of one length."""
+    return {
+        "read": lambda x: x.max(),
+        "write": lambda out: out.fill(1),
+        "copy": np.copyto,
+        "add": lambda out, x, y: np.add(x, y, out=out),
+    }
 
-    name = "Numba"
 
-    def __init__(self, threads: int) -> None:
-        from pytest_bandwidth.devices.cpu import simd
+def numba_operations(threads: int) -> Operations:
+    """Return the kernels of `simd` for such arrays. Raises ImportError without Numba."""
+    from pytest_bandwidth.devices.cpu import simd
 
-        self._kernels = simd
-        self._threads = threads
-        self._sink = np.zeros(1, ELEMENT)
-
-    def read(self, x: Array) -> None:
-        self._kernels.read(self._threads, self._sink, x, ELEMENT.type(0), x.size)
-
-    def write(self, out: Array) -> None:
-        self._kernels.write(self._threads, out, ELEMENT.type(1), out.size)
-
-    def copy(self, out: Array, x: Array) -> None:
-        self._kernels.copy(self._threads, out, x, x.size)
-
-    def add(self, out: Array, x: Array, y: Array) -> None:
-        self._kernels.add(self._threads, out, x, y, x.size)
+    sink, one = np.zeros(1, ELEMENT), ELEMENT.type(1)
+    return {
+        "read": lambda x: simd.read(threads, sink, x, ELEMENT.type(0), x.size),
+        "write": lambda out: simd.write(threads, out, one, out.size),
+        "copy": lambda out, x: simd.copy(threads, out, x, x.size),
+        "add": lambda out, x, y: simd.add(threads, out, x, y, x.size),
+    }
 
 
 class HostProbes:
-    """Make probes; keep the arrays of the last one, which the next may use as well."""
+    """Make probes; keep the arrays of the last one for the next. name: of the operations' library."""
 
-    def __init__(self, operations: NumpyOperations) -> None:
-        self._operations = operations
+    def __init__(self, name: str, operations: Operations) -> None:
+        self._name, self._operations = name, operations
         self._kept: list[Array] = []
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
@@ -96,14 +80,13 @@ class HostProbes:
         while len(self._kept) < own:
             array = empty_array(elements, ELEMENT)
             # Touched: otherwise all reads would be of the system's one page of zeros.
-            self._operations.write(array)
+            self._operations["write"](array)
             self._kept.append(array)
-        # The output comes first; a read has none.
         arrays = [array[:elements] for array in (*self._kept[:own], *lent)]
-        operation: Callable[..., None] = getattr(self._operations, mix.name)
+        operation = self._operations[mix.name]
         whose = ", reading the test's arrays" if lent else ""
         return Probe(
-            f"{self._operations.name} {mix.name}{whose}",
+            f"{self._name} {mix.name}{whose}",
             lambda: operation(*arrays),
             elements * ELEMENT.itemsize * mix.arrays,
         )
@@ -113,11 +96,11 @@ class HostProbes:
         self._kept = []
 
 
-def buffer_reader(operations: NumpyOperations, size: int) -> Call:
+def buffer_reader(operations: Operations, size: int) -> Call:
     """Make a buffer of so many bytes, each page touched, and return a call that reads it. Raises OutOfMemory."""
     buffer = empty_array(size // ELEMENT.itemsize, ELEMENT)
-    operations.write(buffer)
-    return lambda: operations.read(buffer)
+    operations["write"](buffer)
+    return lambda: operations["read"](buffer)
 
 
 def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]:

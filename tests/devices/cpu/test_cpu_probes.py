@@ -8,28 +8,28 @@ from pytest_bandwidth.devices.cpu.probes import (
     LARGEST_BYTES,
     SMALLEST_BYTES,
     HostProbes,
-    NumbaOperations,
-    NumpyOperations,
     buffer_reader,
+    numba_operations,
     numba_threads,
+    numpy_operations,
 )
 from pytest_bandwidth.domain.traffic import Traffic
 
 
-class Recorder(NumpyOperations):
-    def __init__(self):
-        self.calls = []
-        for name in ("read", "write", "copy", "add"):
-            setattr(self, name, lambda *arrays, name=name: self.calls.append((name, *arrays)))
+def recorder():
+    """Operations that do nothing, and the list of their calls."""
+    calls = []
+    names = ("read", "write", "copy", "add")
+    return {name: lambda *arrays, name=name: calls.append((name, *arrays)) for name in names}, calls
 
 
 def probed(traffic, *inputs):
     """A probe, and the arrays that it is called with."""
-    recorder = Recorder()
-    probe = HostProbes(recorder).probe(traffic, inputs)
-    recorder.calls.clear()
+    operations, calls = recorder()
+    probe = HostProbes("NumPy", operations).probe(traffic, inputs)
+    calls.clear()
     probe.call()
-    ((name, *arrays),) = recorder.calls
+    ((name, *arrays),) = calls
     assert probe.name.partition(",")[0] == f"NumPy {name}"
     return probe, arrays
 
@@ -103,49 +103,43 @@ def test_memory_that_is_declared_twice_is_not_read_twice():
 
 
 def test_sizes_are_kept_within_reason(monkeypatch):
-    recorder = Recorder()
-    assert HostProbes(recorder).probe(Traffic(1, 0)).bytes_moved == SMALLEST_BYTES
+    probes = HostProbes("NumPy", recorder()[0])
+    assert probes.probe(Traffic(1, 0)).bytes_moved == SMALLEST_BYTES
     # A gigabyte of zeros that takes no memory: the recorder only looks at its size.
     monkeypatch.setattr(
         "pytest_bandwidth.devices.cpu.probes.empty_array", lambda n, _: np.broadcast_to(ELEMENT.type(0), n)
     )
-    assert HostProbes(recorder).probe(Traffic(1 << 45, 0)).bytes_moved == LARGEST_BYTES
+    assert probes.probe(Traffic(1 << 45, 0)).bytes_moved == LARGEST_BYTES
 
 
 def test_arrays_are_touched_once_and_used_again():
-    recorder = Recorder()
-    probes = HostProbes(recorder)
+    operations, calls = recorder()
+    probes = HostProbes("NumPy", operations)
     # In the second, the first array serves, with one beside it.
     for traffic, touched in ((1 << 20, 0), 1), ((1 << 19, 1 << 19), 2), ((1 << 21, 0), 3), ((1 << 20, 0), 3):
         probes.probe(Traffic(*traffic))
-        assert [name for name, _ in recorder.calls] == ["write"] * touched
+        assert [name for name, _ in calls] == ["write"] * touched
     probes.release()
     probes.probe(Traffic(1 << 10, 0))
-    assert len(recorder.calls) == 4
+    assert len(calls) == 4
 
 
-def operations():
-    yield NumpyOperations()
-    threads = numba_threads()
-    if threads is not None:
-        yield NumbaOperations(threads)
-
-
-@pytest.mark.parametrize("operation", list(operations()), ids=lambda o: o.name)
-def test_both_kinds_of_operations_do_the_same(operation):
+@pytest.mark.parametrize("threads", [None, numba_threads()])
+def test_both_kinds_of_operations_do_the_same(threads):
+    found = numpy_operations() if threads is None else numba_operations(threads)
     x, out = np.arange(1003, dtype=ELEMENT), np.zeros(1003, ELEMENT)
-    operation.write(out)
+    found["write"](out)
     assert (out == 1).all()
-    operation.copy(out, x)
+    found["copy"](out, x)
     np.testing.assert_array_equal(out, x)
-    operation.add(out, x, x)
+    found["add"](out, x, x)
     np.testing.assert_array_equal(out, 2 * x)
-    operation.read(x)
+    found["read"](x)
     np.testing.assert_array_equal(x, np.arange(1003))
 
 
 def test_the_buffer_that_makes_caches_cold_is_touched_and_read_from_end_to_end():
-    recorder = Recorder()
-    buffer_reader(recorder, 1 << 20)()
-    seen = [(name, array.nbytes) for name, array in recorder.calls]
+    operations, calls = recorder()
+    buffer_reader(operations, 1 << 20)()
+    seen = [(name, array.nbytes) for name, array in calls]
     assert seen == [("write", 1 << 20), ("read", 1 << 20)], "untouched pages are all the same page of zeros"
