@@ -8,9 +8,9 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from pytest_bandwidth.domain.device import DeviceIdentity, DeviceType, TimedOn
-from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable, UsageError
+from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.user_code import hooked
+from pytest_bandwidth.domain.user_code import hooked, named_failures
 from pytest_bandwidth.registry import later
 
 if TYPE_CHECKING:
@@ -80,14 +80,9 @@ def open_device(name: str) -> Device:
 def _opened_plugged(name: str, of_type: DeviceType, variant: str) -> Device:
     from pytest_bandwidth.devices.base import Device  # kept out of start-up
 
-    try:
+    with named_failures(f"the device {name}: opening it"):
         opened = of_type.open(variant)
         identity = opened.identity if isinstance(opened, Device) else None
-    except BandwidthError:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split())[:400]
-        raise DeviceUnavailable(f"the device {name}: opening it raised {type(error).__name__}: {text}") from error
     if not isinstance(opened, Device):
         raise DeviceUnavailable(f"the device {name}: opening it returned {shown(opened)}, expected a Device")
     if (wrong := _misreported(identity, of_type)) is not None:
