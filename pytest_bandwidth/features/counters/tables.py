@@ -58,8 +58,12 @@ def table_of(program: str, text: str, product: str) -> Iterator[None]:
         raise CountersFailed(f"{program}'s table: {fault}; {remedy}") from None
 
 
-def rows_of(lines: Iterable[str]) -> list[list[str]]:
-    """Return the cells of every line that is not blank. Raises TableFault for text that is not CSV or too long."""
+def rows_of(lines: Iterable[str], needed: Iterable[str], optional: Iterable[str] = ()) -> list[dict[str, str]]:
+    """Return the cells of every row below the header, by column.
+
+    Raises TableFault for text that is not CSV or too long, rows of another width, and a column that is missing or
+    repeated.
+    """
     rows: list[list[str]] = []
     try:
         for row in csv.reader(lines, strict=True):
@@ -69,26 +73,16 @@ def rows_of(lines: Iterable[str]) -> list[list[str]]:
                 raise TableFault(f"found more than {MOST_ROWS} rows or {MOST_CELLS} columns, expected fewer", _FEWER)
     except csv.Error as error:
         raise TableFault(f"found a line that is not CSV ({error}), expected the profiler's table") from None
-    return rows
-
-
-def checked_width(row: Sequence[str], header: Sequence[str]) -> None:
-    """Raise TableFault unless a row has as many cells as the header."""
-    if len(row) != len(header):
-        raise TableFault(
-            f"found a row of {len(row)} cells ({shown(','.join(row))}), expected the header's {len(header)}"
-        )
-
-
-def positions(header: Sequence[str], names: Iterable[str]) -> dict[str, int]:
-    """Return the index of each column. Raises TableFault where a column is missing or repeated."""
-    found: dict[str, int] = {}
-    for name in names:
+    header = rows[0] if rows else []
+    for row in rows:
+        if len(row) != len(header):
+            told = shown(",".join(row))
+            raise TableFault(f"found a row of {len(row)} cells ({told}), expected the header's {len(header)}")
+    for name in (*needed, *(name for name in optional if name in header)):
         if header.count(name) != 1:
             number = "no" if name not in header else "more than one"
             raise TableFault(f"found {number} column {name!r} in {shown(','.join(header))}, expected one")
-        found[name] = header.index(name)
-    return found
+    return [dict(zip(header, row, strict=True)) for row in rows[1:]]
 
 
 def number_of(text: str, what: str) -> float:
@@ -229,22 +223,16 @@ def _kernels(lines: Sequence[str], metrics: Metrics) -> list[_Kernel]:
     if start is None:
         refuse_no_kernel(lines)
         raise CountersFailed("ncu wrote no table: run the test under ncu by hand, and read its output")
-    header, *rows = rows_of(kept[start:])
-    for row in rows:
-        checked_width(row, header)
+    rows = rows_of(kept[start:], ("ID", "Kernel Name"), metrics.names)
     if not rows:
         return []
-    at = positions(header, ("ID", "Kernel Name", *(name for name in metrics.names if name in header)))
     units, *of_kernels = rows
-    if units[at["ID"]].strip():
-        raise TableFault(f"found {shown(','.join(units))} below the header, expected a row of units")
+    if units["ID"].strip():
+        raise TableFault(f"found {shown(','.join(units.values()))} below the header, expected a row of units")
     for row in of_kernels:
-        number_of(row[at["ID"]], "the kernel's ID")
-    of_metrics = {name: place for name, place in at.items() if name in metrics.names}
-    return [
-        (row[at["Kernel Name"]], {name: (row[place], units[place]) for name, place in of_metrics.items()})
-        for row in of_kernels
-    ]
+        number_of(row["ID"], "the kernel's ID")
+    names = [name for name in metrics.names if name in units]
+    return [(row["Kernel Name"], {name: (row[name], units[name]) for name in names}) for row in of_kernels]
 
 
 def _value(kernel: _Kernel, name: str, units: Mapping[str, float]) -> float:
@@ -285,12 +273,11 @@ def rocprofv3_traffic(text: str, between: str) -> DramTraffic:
     that is missing or no number.
     """
     with table_of("rocprofv3", text, "ROCm's rocprofiler-sdk"):
-        rows = rows_of(text.splitlines())
-        if not rows:
+        if not text.strip():
             raise CountersFailed(
                 "rocprofv3 wrote an empty file: this ROCm may not know its counters FETCH_SIZE, WRITE_SIZE"
             )
-        dispatches = _dispatches(rows[0], rows[1:])
+        dispatches = _dispatches(rows_of(text.splitlines(), _NEEDED, _TIMES))
     # A name may be followed by its parameters, or by the ending of its descriptor.
     ends = [
         number
@@ -311,21 +298,17 @@ def rocprofv3_traffic(text: str, between: str) -> DramTraffic:
     )
 
 
-def _dispatches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[float, _Dispatch]:
+def _dispatches(rows: Iterable[Mapping[str, str]]) -> dict[float, _Dispatch]:
     """Return the dispatches in their order, by number."""
-    at = positions(header, _NEEDED)
-    times = positions(header, _TIMES) if set(_TIMES) <= set(header) else None
     found: dict[float, _Dispatch] = {}
     for row in rows:
-        checked_width(row, header)
-        number = number_of(row[at["Dispatch_Id"]], "Dispatch_Id")
-        one = found.setdefault(number, _Dispatch(row[at["Kernel_Name"]]))
-        counter = row[at["Counter_Name"]]
-        if one.name != row[at["Kernel_Name"]] or counter in one.counters:
+        number, counter = number_of(row["Dispatch_Id"], "Dispatch_Id"), row["Counter_Name"]
+        one = found.setdefault(number, _Dispatch(row["Kernel_Name"]))
+        if one.name != row["Kernel_Name"] or counter in one.counters:
             raise TableFault(f"found {shown(counter)} of dispatch {number:.0f} twice, expected it once")
-        one.counters[counter] = number_of(row[at["Counter_Value"]], counter)
-        if times is not None:
-            start, end = (number_of(row[times[name]], name) for name in _TIMES)
+        one.counters[counter] = number_of(row["Counter_Value"], counter)
+        if row.keys() >= set(_TIMES):
+            start, end = (number_of(row[name], name) for name in _TIMES)
             one.nanoseconds = max(0.0, end - start)
     return dict(sorted(found.items()))
 
