@@ -94,7 +94,7 @@ class NvmlGpu:
         return GpuIdentity(
             name=slice_name or text_of(self._read("nvmlDeviceGetName")),
             uuid=text_of(self._read("nvmlDeviceGetUUID", handle=self.slice_handle)),
-            driver_version=text_of(self._answered(n.nvmlSystemGetDriverVersion)),
+            driver_version=text_of(self._ask("nvmlSystemGetDriverVersion")),
             max_sm_clock_mhz=self._read("nvmlDeviceGetMaxClockInfo", n.NVML_CLOCK_SM),
             default_sm_clock_mhz=self._read("nvmlDeviceGetDefaultApplicationsClock", n.NVML_CLOCK_SM),
             max_memory_clock_mhz=self._read("nvmlDeviceGetMaxClockInfo", n.NVML_CLOCK_MEM),
@@ -132,15 +132,12 @@ class NvmlGpu:
     def activity(self, since_us: int) -> Mapping[int, int] | None:
         """Return how busy processes kept the GPU after a time (µs since the epoch), in %; None where it is unknown."""
         # NVML samples a few times a second, so a burst of a millisecond may be missed.
-        name = "nvmlDeviceGetProcessUtilization"
         try:
-            samples = self._unguarded(name, since_us)
+            samples = self.pynvml.nvmlDeviceGetProcessUtilization(self.handle, since_us)
         except self.pynvml.NVMLError as error:
             # Both mean an empty list: no process used the GPU. pynvml raises "success" for it.
             nothing = (self.pynvml.NVML_ERROR_NOT_FOUND, self.pynvml.NVML_SUCCESS)
             return {} if error.value in nothing else None
-        if samples is None:
-            return None
         busiest: dict[int, int] = {}
         for s in samples:
             # The buffer may hold entries that were never filled: process 0, or older than asked for.
@@ -150,7 +147,7 @@ class NvmlGpu:
 
     def process_name(self, pid: int) -> str | None:
         """Return the program of a process id; None where it is unknown."""
-        return text_of(self._answered(lambda: self.pynvml.nvmlSystemGetProcessName(pid)))
+        return text_of(self._ask("nvmlSystemGetProcessName", pid))
 
     def _first(self, name: str) -> Any:
         """Return the current value of a pair (current, pending)."""
@@ -158,15 +155,12 @@ class NvmlGpu:
         return None if pair is None else pair[0]
 
     def _read(self, name: str, *args: Any, handle: Any = None) -> Any:
-        return self._answered(lambda: self._unguarded(name, *args, handle=handle))
+        return self._ask(name, self.handle if handle is None else handle, *args)
 
-    def _unguarded(self, name: str, *args: Any, handle: Any = None) -> Any:
+    def _ask(self, name: str, *args: Any) -> Any:
         function = getattr(self.pynvml, name, None)
-        return None if function is None else function(self.handle if handle is None else handle, *args)
-
-    def _answered(self, ask: Callable[[], Any]) -> Any:
         try:
-            return ask()
+            return None if function is None else function(*args)
         except self.pynvml.NVMLError:
             return None
 
