@@ -112,23 +112,19 @@ def host_nbytes(array: Any) -> int:
     """
     if isinstance(array, np.ndarray):
         return bytes_in_memory(array)
-    kind = kind_of(array)
+    nbytes, why = None, "is not an array in host memory"
     if hasattr(type(array), "__dlpack_device__"):
         try:
             nbytes = getattr(array, "nbytes", None)
         except RuntimeError as error:  # PyTorch's sparse and nested tensors have none
-            raise UsageError(
-                f"a {kind} in reads= or writes= has no known size ({error}): give its bytes as an int"
-            ) from None
+            why = f"has no known size ({error})"
         if nbytes is not None:
             if int(array.__dlpack_device__()[0]) in _DLPACK_CPU:
                 return int(nbytes)
-            raise UsageError(
-                f"a {kind} in reads= or writes= is not in host memory: give a host array, or bytes as an int"
-            )
-    if hasattr(type(array), "__array_interface__"):
+            why = "is not in host memory"
+    if nbytes is None and hasattr(type(array), "__array_interface__"):
         return np.asarray(array).nbytes
-    raise UsageError(f"a {kind} in reads= or writes= is not an array in host memory: give an array, or bytes as an int")
+    raise UsageError(f"a {kind_of(array)} in reads= or writes= {why}: give a host array, or its bytes as an int")
 
 
 WORD_BYTES = 8

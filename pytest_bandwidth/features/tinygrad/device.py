@@ -75,23 +75,16 @@ class TinygradDevice(HostTimedDevice):
 
     def nbytes(self, array: Any) -> int:
         """Return the bytes of a realized tensor on this backend. Raises UsageError for anything else."""
-        backend = self._backend.name
+        backend, remedy = self._backend.name, "a tensor there"
         if not isinstance(array, self._backend.tinygrad.Tensor):
-            raise UsageError(
-                f"a {kind_of(array)} in reads= or writes= is not in the memory of tinygrad's {backend}, which this run "
-                "measures: give a tensor there, or bytes as an int"
-            )
-        if array.device != backend:
-            raise UsageError(
-                f"a tensor in reads= or writes= is on {array.device}, this run measures tinygrad's {backend}: give a "
-                "tensor there, or bytes as an int"
-            )
-        if not array.uop.is_realized or not array.uop.has_buffer_identity():
-            raise UsageError(
-                "a tensor in reads= or writes= is not realized or a view: give contiguous().realize() of it, or bytes "
-                "as an int"
-            )
-        return int(array.nbytes())
+            why = f"is not in the memory of tinygrad's {backend}, which this run measures"
+        elif array.device != backend:
+            why = f"is on {array.device}, this run measures tinygrad's {backend}"
+        elif not array.uop.is_realized or not array.uop.has_buffer_identity():
+            why, remedy = "is not realized or a view", "contiguous().realize() of it"
+        else:
+            return int(array.nbytes())
+        raise UsageError(f"a {kind_of(array)} in reads= or writes= {why}: give {remedy}, or bytes as an int")
 
     def check_array(self, path: str, array: Any, framework: str) -> None:
         """Raise UsageError for anything but a tensor on this backend: else the copy to it would be timed as well."""
