@@ -50,7 +50,8 @@ def test_a_measurement_has_samples_a_probe_of_the_same_size_and_the_result_and_a
     assert abs(measurement.rounds.probe_bytes - 12 * n) < 12
     assert measurement.relative > 0
     assert measurement.gbps > 0
-    assert measurement.peak is None
+    assert (measurement.peak, device.peak_flops("fp16-tensor")) == (None, None)
+    assert min(device.peak_flops("fp32"), device.peak_flops("fp64")) > 0
     assert measurement.utilization_of == "probe"
     assert measurement.resources is None
     assert measurement.invalid is None
@@ -60,6 +61,16 @@ def test_a_measurement_has_samples_a_probe_of_the_same_size_and_the_result_and_a
     device.release()
     device.release()
     assert device.measure(workload, SHORT, silent).relative > 0
+
+
+def test_a_shipped_twin_is_known_by_its_name_and_its_launch(device):
+    one, other = (triad(device, n)[0].launch for n in (1000, 2000))
+    copied = replace(one, kernel=device.kernel(read_source("stream.cu", "add_f32", [])))
+    first = device.code(one).identity
+    assert first == device.code(one).identity
+    assert (first.function, first.launch) == (device.code(other).identity.function, first.launch)
+    assert first.function != device.code(copied).identity.function
+    assert first.launch != device.code(other).identity.launch
 
 
 def test_small_data_stay_in_the_cache_where_that_is_asked_for(device):

@@ -125,6 +125,18 @@ def test_running_out_of_memory_for_the_flush(gpu: Gpu) -> None:
         device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
 
 
+def test_a_launch_runs_on_its_stream_with_everything_it_was_given(gpu: Gpu) -> None:
+    device = made(gpu)
+    kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
+    array = device.empty(4, "float32")
+    launch = Launch(kernel, (2, 1, 1), (64, 1, 1), (array, np.int32(4)), shared_bytes=128)
+    device.launcher(launch, None)()
+    device.launcher(launch, 0x77)()
+    assert kernel.calls[0] == ((2, 1, 1), (64, 1, 1), (array, np.int32(4)), 128)
+    assert len(gpu.queues[0x77]) == 1
+    assert gpu.stream_stack == []
+
+
 def test_release_gives_back_what_was_kept(gpu: Gpu) -> None:
     device = made(gpu)
     device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
