@@ -60,3 +60,8 @@ def checked_contents(variable: object, value: object, sizes: Mapping[str, int], 
     if misread(value.dtype, kind):
         raise UsageError(f"kernel.set: found {value.dtype} for {variable}, expected an array of its type, {kind}")
     return value.tobytes()
+
+
+def variable_settings(digests: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what identifies a launch of a kernel whose variables were set, by the hashes of their contents."""
+    return tuple(f"variable {name} {digests[name]}" for name in sorted(digests))

@@ -23,7 +23,7 @@ from pytest_bandwidth.devices.arguments import (
 )
 from pytest_bandwidth.devices.base import Call, KernelSource, Launch
 from pytest_bandwidth.devices.code.compiled import for_architecture
-from pytest_bandwidth.devices.code.variables import checked_contents
+from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.cuda.runtime import CAPTURING, one_line, status_of
 from pytest_bandwidth.devices.cuda.timing import CACHES_TO_BE_COLD
 from pytest_bandwidth.devices.kernel_source import STAND_INS, headers_digest, include_folders, kernel_names, options_of
@@ -299,7 +299,7 @@ class Variables:
     @property
     def settings(self) -> tuple[str, ...]:
         """Return the settings that identify launches, together with code and arguments."""
-        return tuple(f"variable {name} {contents}" for name, contents in sorted(self._digests.items()))
+        return variable_settings(self._digests)
 
     def set(self, name: str, value: Any, source: KernelSource) -> None:
         """Write a whole variable. source: the kernel's. Raises UsageError."""

@@ -23,7 +23,7 @@ from pytest_bandwidth.devices.base import TEXT_NAME, Budget, Call, Device, Kerne
 from pytest_bandwidth.devices.code.compiled import for_architecture
 from pytest_bandwidth.devices.code.cubin import kernel_code, resources_in
 from pytest_bandwidth.devices.code.launch import with_launch
-from pytest_bandwidth.devices.code.variables import checked_contents
+from pytest_bandwidth.devices.code.variables import checked_contents, variable_settings
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.kernel_source import options_of
 from pytest_bandwidth.devices.triton import Array
@@ -299,8 +299,7 @@ class TrafficDevice(Device):
         kernel = launch.kernel
         if not isinstance(kernel, TrafficKernel) or kernel.not_executed:
             return MeasuredCode()
-        set_to = (f"variable {name} {contents}" for name, contents in sorted(kernel.program.digests.items()))
-        return with_launch(kernel.code, launch, *set_to)
+        return with_launch(kernel.code, launch, *variable_settings(kernel.program.digests))
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Execute the launch once, or call the callable once and count its launches. For a kernel without PTX return
