@@ -15,7 +15,6 @@ from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.user_code import hooked
 from pytest_bandwidth.outcomes.outcome import Outcome, number, text, whole
-from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 
 Output = Literal["terminal", "markdown", "html", "csv", "details", "notes"]
@@ -24,6 +23,11 @@ TABLES: tuple[Output, ...] = ("terminal", "markdown", "html", "csv")
 # The axis of a change is in units of the allowed drop, so that the allowed band is equally wide in every row.
 # It reaches three units to either side.
 CHANGE_AXIS = 3.0
+# How precisions are written in tags, in `precision=` and in parametrised test ids.
+_PRECISIONS = {
+    **dict.fromkeys(("fp16-tensor", "fp16", "float16", "f16", "half"), "fp16"),
+    **dict.fromkeys(("fp32", "float32", "f32", "single"), "fp32"),
+}
 # A larger gain is shown as a multiple.
 _LARGEST_GAIN = 100.0
 
@@ -195,6 +199,12 @@ def _against(outcome: Outcome) -> str | None:
     in_gbps = text(outcome.verdict, "figure") == "gbps"
     known = f"{digits(reference)} GB/s" if in_gbps else f"{format_percent(reference)} of probe"
     return f"{_change_text(change)} on {known}"
+
+
+def precision_of(outcome: Outcome) -> str | None:
+    """Return the precision by its usual name (fp32, fp16, …), from the tags, else as measured."""
+    named = outcome.tags.get("precision", outcome.precision)
+    return _PRECISIONS.get(named.lower(), named.lower()) if isinstance(named, str) else None
 
 
 def _operation(outcome: Outcome) -> str:

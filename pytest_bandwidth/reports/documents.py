@@ -6,12 +6,11 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.columns import Column, Value, columns
-from pytest_bandwidth.reports.related import precision_pairs
+from pytest_bandwidth.reports.columns import Value, columns
 from pytest_bandwidth.reports.text_safe import clean, printable_sentence
 from pytest_bandwidth.storage.saved_run import SCHEMA
 
@@ -26,20 +25,9 @@ def render_csv(outcomes: Iterable[Outcome]) -> str:
     """Render a header and a line for each result: milliseconds, GB/s, bytes, fractions; empty cells without a figure.
 
     Every cell is quoted, so that a spreadsheet with another separator does not split texts.
-    The FP16 half of a pair carries both its ratios to the FP32 half.
     """
-    rows = list(outcomes)
-    pairs = {id(pair.fp16): pair for pair in precision_pairs(rows)}
-
-    def of_pair(name: str) -> Callable[[Outcome], float | None]:
-        return lambda outcome: getattr(pairs.get(id(outcome)), name, None)
-
-    ratios = (
-        Column("fp16_over_fp32_gb_s", "", of_pair("bandwidth_ratio")),
-        Column("fp16_over_fp32_time", "", of_pair("time_ratio")),
-    )
-    kept = sorted((*columns("csv"), *ratios), key=lambda c: FIRST.index(c.key) if c.key in FIRST else len(FIRST))
-    lines = ([written(column.value(outcome)) for column in kept] for outcome in rows)
+    kept = sorted(columns("csv"), key=lambda c: FIRST.index(c.key) if c.key in FIRST else len(FIRST))
+    lines = ([written(column.value(outcome)) for column in kept] for outcome in outcomes)
     return csv_text([[line_of(column.key) for column in kept], *lines])
 
 

@@ -186,13 +186,6 @@ CONFIG: Spec = {
     },
     "axisY": {"domain": False, "ticks": False, "labelLimit": 260},
     "legend": {"labelColor": "$muted", "labelFontSize": 11, "symbolSize": 60, "offset": 2},
-    "header": {
-        "labelColor": "$ink",
-        "labelFontSize": 11,
-        "labelFontWeight": 600,
-        "labelAnchor": "start",
-        "title": None,
-    },
     "text": {"color": "$muted", "fontSize": 11},
 }
 

@@ -19,7 +19,6 @@ from pytest_bandwidth.judging.stored import since_anchor
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import shared_causes
 from pytest_bandwidth.reports.columns import Column, columns, with_texts
-from pytest_bandwidth.reports.related import precision_pairs
 from pytest_bandwidth.reports.summary import by_attention
 from pytest_bandwidth.reports.text_safe import (
     GAP,
@@ -46,7 +45,6 @@ _FINE = (Status.OK.value, Status.SAVED.value)
 # With more rows, those that are fine are counted instead of listed (all of them with -v).
 MOST_QUIET_ROWS = 30
 MOST_REASONS = 4
-MOST_PAIRS = 12
 ENTRIES_NAMED = 10
 MOST_CHANGES = 40
 # From this loss since an entry's anchor on, the entry's line reports it.
@@ -87,7 +85,6 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     if len(shown) < len(rows):
         more = f"… and {len(rows) - len(shown)} more" if shown else f"{len(rows)} rows"
         lines.append((Span(f"{more} that are fine (-v lists them)", ("light",)),))
-    lines.extend(_pairs(outcomes, verbose=verbose))
     lines.extend(_reasons(shown, name_of, verbose=verbose))
     lines.extend(_note("CAUSE", "red", [name_of(o) for o in one.outcomes], one.text) for one in shared_causes(rows))
     lines.extend(_explained(shown, name_of) if verbose else ())
@@ -222,21 +219,6 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
     if hosts:
         text = _AGAINST_OTHERS if any(after.get("others") for after in hosts) else _AGAINST_OWN_THREADS
         lines.append((Span("UNDECIDED", MARKUP[Status.UNDECIDED]), Span(text)))
-    return lines
-
-
-def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[TerminalLine]:
-    """Compare the same work in FP32 and FP16: GB/s of each, and FP16's share of FP32's time."""
-    pairs = precision_pairs(outcomes)
-    shown = pairs if verbose else pairs[:MOST_PAIRS]
-    lines: list[TerminalLine] = [(Span("FP32 against FP16", ("bold",)),)] if pairs else []
-    for pair in shown:
-        rates = f"{digits(pair.fp32.gbps or 0.0)} → {digits(pair.fp16.gbps or 0.0)} GB/s"
-        ratio = "" if pair.bandwidth_ratio is None else f" ({pair.bandwidth_ratio:.2f}×)"
-        time = "" if pair.time_ratio is None else f", {pair.time_ratio:.2f}× the time"
-        lines.append((Span(f"  {printable(pair.name)}: {rates}{ratio}{time}"),))
-    if len(shown) < len(pairs):
-        lines.append((Span(f"  … and {len(pairs) - len(shown)} more pairs (-v lists them)", ("light",)),))
     return lines
 
 

@@ -56,22 +56,6 @@ def test_what_changes_how_figures_are_to_be_read_is_one_line_without_v(code):
     assert not any(line.startswith("NOTE") for line in shown([other]))
 
 
-def test_many_pairs_are_counted_all_are_listed_with_v_and_hostile_names_are_harmless():
-    pairs = []
-    for n in range(20):
-        for precision in ("fp32", "fp16"):
-            tags = {"operation": "copy", "precision": precision, "n": n}
-            pairs.append(replace(run_documents.outcomes(1)[0], key=f"{n} {precision}", tags=tags))
-    lines = shown(pairs)
-    assert sum(line.startswith("  copy n=") for line in lines) == 12
-    assert "  … and 8 more pairs (-v lists them)" in lines
-    assert sum(line.startswith("  copy n=") for line in shown(pairs, verbose=True)) == 20
-    single = run_documents.outcomes(1)[0]
-    tags = {"operation": "\x1b[31mcopy\u202e", "n": 4}
-    both = [replace(single, key=p, tags={**tags, "precision": p}, regime="\x1b[2J") for p in ("fp32", "fp16")]
-    assert all(line.isprintable() for line in shown(both, verbose=True))
-
-
 def test_the_remedy_against_others_on_the_host_is_told_once():
     beside = [
         replace(

@@ -1,8 +1,7 @@
 """Draw a run's charts as Vega-Lite specs; render them as SVG or PNG through vl-convert (the extra ``report``).
 
 The roofline shows the results that compute under the device's roofs (Williams, Waterman, Patterson: Roofline, CACM
-52(4), 2009). The bandwidth chart compares every GB/s with the device's peak and the result's own probe. The pairs
-compare FP32 with FP16, and the sweeps show one operation over many sizes.
+52(4), 2009). The bandwidth chart compares every GB/s with the device's peak and the result's own probe.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from pytest_bandwidth.reports.pages import (
     LIGHT,
     MISSING,
     TIP_OF_ROW,
-    WIDE_ONLY,
     Spec,
     base,
     charts_available,
@@ -36,16 +34,12 @@ from pytest_bandwidth.reports.pages import (
     tooltip,
     unique,
 )
-from pytest_bandwidth.reports.related import precision_pairs, size_sweeps
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 
 # With more results than this, a scatter over the bytes moved replaces the named rows.
 NAMED_ROWS_AT_MOST = 36
 ROOFS_AT_MOST = 6
-PAIRS_AT_MOST = 40
-SWEEPS_AT_MOST = 24
-TEXT_ROOM = 1.9
 PNG_SCALE = 2.0
 
 Points = list[dict[str, Any]]
@@ -257,105 +251,6 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
             yield layer(mark, {"x": x, "y": y, "text": {"field": "roof"}}, labels)
 
 
-# ---- pairs and sweeps ------------------------------------------------------------------------------------------------
-
-
-def pairs_spec(run: RunDocument) -> Spec | None:
-    """Return GB/s of each operation in FP32 and FP16, with both ratios; None where there is no such pair."""
-    pairs = precision_pairs(run.outcomes)
-    if not pairs:
-        return None
-    rows = {id(outcome): index for index, outcome in enumerate(run.outcomes)}
-    names = unique([one_line(pair.name, 60) for pair in pairs[:PAIRS_AT_MOST]])
-    points: Points = []
-    spans: Points = []
-    for name, pair in zip(names, pairs, strict=False):
-        known = ((pair.bandwidth_ratio, "GB/s"), (pair.time_ratio, "time"))
-        ratios = ", ".join(f"{ratio:.2f} × {of}" for ratio, of in known if ratio is not None)
-        ends = [pair.fp32.gbps or 0.0, pair.fp16.gbps or 0.0]
-        spans.append({"pair": name, "low": min(ends), "high": max(ends), "ratio": ratios})
-        for precision, one in (("FP32", pair.fp32), ("FP16", pair.fp16)):
-            point = {"row": rows[id(one)], "pair": name, "precision": precision, "gbps": one.gbps}
-            points.append({**point, "FP16 ÷ FP32": ratios})
-    legend = _legend("ratios: FP16 ÷ FP32", len(pairs), PAIRS_AT_MOST)
-    spec = base("FP32 and FP16", legend, f"GB/s of {len(spans)} operations in both", 14 + 22 * len(spans))
-    # The ratios are written at the right of the larger half and need room there.
-    scale: Spec = {"domain": [0, TEXT_ROOM * max(span["high"] for span in spans)], "nice": True}
-    y, look = _rows("pair", names), _by_precision(["FP32", "FP16"])
-    span = {"y": y, "x": _gbps("low", **scale), "x2": {"field": "high"}}
-    ratio = {"y": y, "x": _gbps("high", **scale), "text": {"field": "ratio"}}
-    dot = {"y": y, "x": _gbps("gbps", **scale), **look, "tooltip": TIP_OF_ROW}
-    spec["layer"] = [
-        layer({"type": "rule", "color": "$axis", "strokeWidth": 2}, span, spans),
-        layer({"type": "text", "align": "left", "dx": 9}, ratio, spans, name=WIDE_ONLY),
-        layer(_dots(70), dot, points),
-    ]
-    return spec
-
-
-def sweeps_spec(run: RunDocument) -> Spec | None:
-    """Return GB/s over bytes moved, one small chart for each operation; None where no operation has three sizes."""
-    sweeps = size_sweeps(run.outcomes)
-    if not sweeps:
-        return None
-    rows = {id(outcome): index for index, outcome in enumerate(run.outcomes)}
-    names = list(dict.fromkeys(sweep.name for sweep in sweeps))
-    shown = {name: one_line(name, 40) for name in names[:SWEEPS_AT_MOST]}
-    points: Points = [
-        {
-            "row": rows[id(one)],
-            "sweep": shown[sweep.name],
-            "precision": one_line(sweep.precision, 12).upper() or "unnamed",
-            "bytes": one.bytes_moved,
-            "gbps": one.gbps,
-        }
-        for sweep in sweeps
-        if sweep.name in shown
-        for one in sweep.outcomes
-    ]
-    legend = _legend("", len(names), SWEEPS_AT_MOST)
-    spec = base("Size sweeps", legend, f"GB/s over bytes moved of {len(shown)} operations", 96)
-    del spec["width"], spec["height"], spec["autosize"]
-    spec |= {
-        "data": {"values": points},
-        "columns": 3,
-        "facet": {"field": "sweep", "type": "nominal", "sort": list(shown.values()), "header": {"labelLimit": 190}},
-        "spacing": {"row": 14, "column": 18},
-        "spec": {
-            "width": 190,
-            "height": 96,
-            "mark": {"type": "line", "point": {"filled": True, "size": 34}, "strokeWidth": 1.5, "cursor": "pointer"},
-            "encoding": {
-                "x": log_encoding("bytes", "bytes moved", [p["bytes"] for p in points], "~s"),
-                "y": _gbps("gbps") | {"axis": {"title": "GB/s", "tickCount": 4}},
-                **_by_precision(list(dict.fromkeys(p["precision"] for p in points))),
-                "tooltip": TIP_OF_ROW,
-            },
-        },
-    }
-    return spec
-
-
-def _by_precision(present: Sequence[str]) -> dict[str, Spec]:
-    """Return colour and shape by precision, FP32 and FP16 always alike."""
-    known = {"FP32": ("$mark", "circle"), "FP16": ("$other", "square")}
-    rest = [name for name in present if name not in known]
-    both = known | {
-        name: (("$ink", "$muted")[i % 2], ("diamond", "triangle-up")[i // 2 % 2]) for i, name in enumerate(rest)
-    }
-    domain = [name for name in both if name in present]
-    legend = None if len(domain) == 1 else {"orient": "top", "title": None}
-    return {
-        channel: looks("precision", domain, [both[name][which] for name in domain], legend)
-        for which, channel in enumerate(("color", "shape"))
-    }
-
-
-def _legend(words: str, found: int, at_most: int) -> str:
-    cut = "" if found <= at_most else f"the first {at_most} of {found}"
-    return "; ".join(part for part in (words, cut) if part)
-
-
 # ---- one result, opened: the page holds one spec of each, and the data of every result (details.py) ------------------
 
 
@@ -408,6 +303,4 @@ def _samples() -> Spec:
 CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {
     "roofline": roofline_spec,
     "bandwidth": bandwidth_spec,
-    "pairs": pairs_spec,
-    "sweeps": sweeps_spec,
 }

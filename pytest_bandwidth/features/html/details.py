@@ -14,8 +14,7 @@ from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, for
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.judging.limits import OF_PEAK, floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome, mapping, number, sequence, text
-from pytest_bandwidth.reports.columns import Column, SmallTable, percent, sol_text
-from pytest_bandwidth.reports.related import precision_of
+from pytest_bandwidth.reports.columns import Column, SmallTable, percent, precision_of, sol_text
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
 

@@ -29,8 +29,6 @@ PAIRS_AT_MOST = 100
 # Groups of a panel that hold lines of texts.
 _TEXT_GROUPS = ("verdict", "measured", "work", "conditions")
 _TEMPLATES = Templates("pytest_bandwidth.features.html")
-# The approximate height of a chart's title, legend and axis, in pixels.
-CHART_FRAME = 110
 NAME_AT_MOST = 160
 TEXT_AT_MOST = 80
 # The samples of all results share this many figures, so that a page's size depends little on how many were taken.
@@ -69,8 +67,7 @@ def render_html(document: Mapping[str, Any]) -> str:
         failures_listed=FAILURES_LISTED,
         table=table,
         rows=_TEMPLATES.render("rows.html.j2", table=table),
-        chart_columns=_columns(specs),
-        wide_charts=[name for name, spec in specs.items() if "facet" in spec],
+        charts=list(specs),
         charts_missing=None if charts_available() else MISSING,
         environment=_environment(run),
     )
@@ -112,18 +109,6 @@ def _environment(run: RunDocument) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _pairs(plain: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(key_text(name), scalar_text(value)) for name, value in list(plain.items())[:PAIRS_AT_MOST]]
-
-
-def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
-    """Return two columns of about equal height; charts of many small ones take the whole width below."""
-    columns: tuple[list[str], list[str]] = ([], [])
-    heights = [0, 0]
-    for name, spec in specs.items():
-        if "facet" not in spec:
-            shorter = 0 if heights[0] <= heights[1] else 1
-            columns[shorter].append(name)
-            heights[shorter] += spec["height"] + CHART_FRAME
-    return [column for column in columns if column]
 
 
 def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,15 +32,10 @@ function chartDrawer({ palettes, charts, tipOf, clicked }) {
   }
 
   function fitted(spec, width) {
-    if (spec.facet) {
-      spec.columns = width < 480 ? 2 : Math.max(1, Math.floor((width - 40) / 235));
-      spec.spec.width = Math.min(260, Math.floor((width - 50) / spec.columns) - 22);
-    } else {
-      spec.width = width;
-      if (width < 480) {
-        spec.config.axisY = { ...spec.config.axisY, labelLimit: Math.round(width * 0.36) };
-        spec.layer = spec.layer.filter((layer) => layer.name !== "wide-only");
-      }
+    spec.width = width;
+    if (width < 480) {
+      spec.config.axisY = { ...spec.config.axisY, labelLimit: Math.round(width * 0.36) };
+      spec.layer = spec.layer.filter((layer) => layer.name !== "wide-only");
     }
     return spec;
   }
@@ -69,7 +64,7 @@ function chartDrawer({ palettes, charts, tipOf, clicked }) {
     if (width <= 0) return;
     drawn.get(container)?.view.finalize();
     const palette = palettes[dark.matches ? "dark" : "light"];
-    const points = spec.layer ? Math.max(0, ...spec.layer.map((layer) => layer.data?.values?.length ?? 0)) : 0;
+    const points = Math.max(0, ...spec.layer.map((layer) => layer.data?.values?.length ?? 0));
     const result = await window.vegaEmbed(container, fitted(themed(spec, palette), width), {
       actions: false,
       ast: true, // the interpreter: the policy forbids evaluating text as code

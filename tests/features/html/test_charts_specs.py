@@ -39,7 +39,7 @@ def test_the_roofline_places_each_result_and_draws_failed_ones_last_never_by_col
     document: dict[str, Any],
 ) -> None:
     specs = chart_specs(document)
-    assert list(specs) == ["roofline", "bandwidth", "pairs", "sweeps"]
+    assert list(specs) == ["roofline", "bandwidth"]
     points = points_of(specs["roofline"])
     computing = [r for r in document["results"] if r["flop"]]
     assert len(points) == len(computing)
@@ -108,15 +108,6 @@ def test_the_row_that_is_furthest_from_what_the_device_can_do_comes_first(peak: 
     assert f"furthest from {'the peak' if peak else 'its probe'} first" in spec["title"]["subtitle"]
 
 
-def test_pairs_give_both_ratios(document: dict[str, Any]) -> None:
-    points = points_of(chart_specs(document)["pairs"])
-    fp32, fp16 = (
-        next(p for p in points if p["pair"] == "copy n=2097152" and p["precision"] == name) for name in ("FP32", "FP16")
-    )
-    seconds = [document["results"][p["row"]]["seconds"] for p in (fp16, fp32)]
-    assert fp16["FP16 ÷ FP32"] == f"{fp16['gbps'] / fp32['gbps']:.2f} × GB/s, {seconds[0] / seconds[1]:.2f} × time"
-
-
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [
@@ -169,7 +160,7 @@ def test_every_chart_becomes_svg_and_png(document: dict[str, Any]) -> None:
         symbols = [e for e in svg.iter() if "mark-symbol" in e.get("class", "")]
         marks = [path for one in symbols for path in one.iter("{http://www.w3.org/2000/svg}path")]
         assert len(marks) >= len(points_of(spec)), name
-    png = render_chart(document, "pairs", "png")
+    png = render_chart(document, "bandwidth", "png")
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", png[16:24])[0] > 600
 
@@ -187,9 +178,7 @@ def test_an_svg_of_hostile_names_holds_no_script_and_no_link() -> None:
 def test_an_unknown_chart_is_named_with_those_there_are_and_without_vl_convert_what_to_install(
     document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        UsageError, match="found 'pie', expected one that this run has data for: roofline, bandwidth, pairs, sweeps"
-    ):
+    with pytest.raises(UsageError, match="found 'pie', expected one that this run has data for: roofline, bandwidth"):
         render_chart(document, "pie", "svg")
     monkeypatch.setattr(charts, "charts_available", lambda: False)
     with pytest.raises(UsageError, match=r"pip install 'pytest-bandwidth\[report\]'"):

@@ -7,7 +7,7 @@
 
   /* ---- charts ---- */
 
-  const figures = { intensity: "FLOP/byte", gflops: "GFLOP/s", "FP16 ÷ FP32": "FP16 ÷ FP32" };
+  const figures = { intensity: "FLOP/byte", gflops: "GFLOP/s" };
 
   // The tooltip of a result's point shows its row of the table; runs and limits have tooltips of their own.
   function tipOf(datum, value) {
@@ -20,7 +20,7 @@
       ...(row.place ? [["in", row.place]] : []),
       ["status", row.status],
       ...cells.filter(([, text]) => text !== "–"),
-      ...own.map(([key, label]) => [label, typeof datum[key] === "number" ? Number(datum[key].toPrecision(3)).toLocaleString("en") : datum[key]]),
+      ...own.map(([key, label]) => [label, Number(datum[key].toPrecision(3)).toLocaleString("en")]),
     ];
   }
 
