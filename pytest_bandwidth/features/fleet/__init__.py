@@ -2,15 +2,14 @@
 
 This module registers the command, and the hooks of a run that measures one card of a fleet.
 `on_node` starts such a run and passes the paths of its files by name: `document`; `evidence`, which an update needs in
-addition; `baseline`, a copy of the caller's or None; `current`, the running test. The run writes no other files: only
-the caller writes baselines, histories and reports.
+addition; `baseline`, a copy of the caller's or None. The run writes no other files: only the caller writes baselines,
+histories and reports.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,25 +49,12 @@ def pytest_bandwidth_given(config: pytest.Config, options: dict[str, Given]) -> 
 @hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Set the process of a card up, before any test is collected: it ends on an interrupt."""
-    if (places := _places(config)) is None:
+    if _places(config) is None:
         return
-    config.pluginmanager.register(CurrentTest(Path(places["current"])))
     # Ray's threads block signals, and its processes ignore some: their children inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-class CurrentTest:
-    """Write the name of the running test for the caller's table; a plugin of pytest."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        # A table is not worth a failed test: the disk may be full.
-        with suppress(OSError):
-            self._file.write_text(nodeid, encoding="utf-8", errors="replace")
 
 
 @hookimpl(optionalhook=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,6 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.features.fleet.cards import (
     Card,
-    CardNow,
     CardRow,
     Lost,
     Returned,
@@ -32,8 +31,8 @@ from pytest_bandwidth.features.fleet.cards import (
     refused,
 )
 from pytest_bandwidth.features.fleet.cluster import Cluster, Schedule
-from pytest_bandwidth.features.fleet.overview import LiveTable, fleet_document, progress, table
-from pytest_bandwidth.measuring.progress import watched_terminal, write_line
+from pytest_bandwidth.features.fleet.overview import fleet_document, progress, table
+from pytest_bandwidth.measuring.progress import write_line
 from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_error
 from pytest_bandwidth.options.settings import Settings
 from pytest_bandwidth.session.publishing.gathered import DeviceReport, DeviceResults
@@ -103,21 +102,10 @@ class FleetCaller:
                 task = self._task(settings_of(config))
                 nodes = {card.node_id for card in self._cards}
                 write_line(config, f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
-                terminal = watched_terminal(config)
-                live = LiveTable(terminal)
-
-                def say(text: str) -> None:
-                    live.clear()
-                    write_line(config, text)
-
-                def watch(seen: Sequence[CardNow]) -> None:
-                    live.show(seen, [CardNow(row.card, row.state, "", row.seconds) for row in self._rows.values()])
-
-                schedule = Schedule(cluster, task, self._retries, say, None if terminal is None else watch)
+                schedule = Schedule(cluster, task, self._retries, partial(write_line, config))
                 try:
-                    schedule.run(self._cards, partial(self._take, config, say))
+                    schedule.run(self._cards, partial(self._take, config))
                 finally:
-                    live.clear()
                     for card in (attempt.card for attempt in schedule.running):
                         self._rows[card.number] = CardRow(card, "missing", 0.0, 1, "the run was interrupted")
         except BandwidthError as error:
@@ -176,7 +164,6 @@ class FleetCaller:
     def _take(
         self,
         config: pytest.Config,
-        say: Callable[[str], None],
         card: Card,
         outcome: Returned | Lost,
         attempts: int,
@@ -199,7 +186,7 @@ class FleetCaller:
                 hint = "measure hosts with --per node" if own_node else "are several Ray nodes on one machine?"
                 row = refused(row, f"it measured the same device as {other.name}: {hint}")
         self._rows[row.card.number] = row
-        say(progress(row))
+        write_line(config, progress(row))
         longrepr = None if row.state == "measured" else "\n".join((f"{row.state}: {row.reason}", *row.tail))
         reported = pytest.TestReport(
             nodeid=row.card.name,

@@ -96,16 +96,6 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class CardNow:
-    """Hold a card's state. state: waits or runs; test: its last one, "" before the first; seconds: in this state."""
-
-    card: Card
-    state: str
-    test: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class CardRow:
     """Hold a card's row of the fleet's table and document.
 

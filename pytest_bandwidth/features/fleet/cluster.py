@@ -19,7 +19,7 @@ from typing import Any
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted, format_seconds
 from pytest_bandwidth.features.fleet import on_node
-from pytest_bandwidth.features.fleet.cards import Card, CardNow, Lost, Returned, Task
+from pytest_bandwidth.features.fleet.cards import Card, Lost, Returned, Task
 from pytest_bandwidth.options import handed_over
 from pytest_bandwidth.reports.text_safe import printable
 
@@ -44,7 +44,7 @@ class Attempt:
     """Hold one attempt at a card's task: Ray's actor, and Ray's futures for when it has its card, and when it has run.
 
     number: of the card's attempts; since: when it began to wait for its card, or to run; runs: whether its start was
-    reported. test: the last answer on its test; asked: the future for the next answer, None between two questions.
+    reported.
     """
 
     card: Card
@@ -55,8 +55,6 @@ class Attempt:
     since: float
     has_card: bool = False
     runs: bool = False
-    test: str = ""
-    asked: Any = None
 
 
 class Cluster:
@@ -152,7 +150,7 @@ class Cluster:
         actor = self._actor.options(
             num_cpus=0,
             num_gpus=card.gpus,
-            max_concurrency=3,  # `stop` gets through while `run` waits
+            max_concurrency=2,  # `stop` gets through while `run` waits
             scheduling_strategy=affinity(card.node_id, soft=False),
         ).remote()
         attempt = Attempt(card, actor, actor.ready.remote(), actor.run.remote(task), number, time.monotonic())
@@ -178,18 +176,6 @@ class Cluster:
             if attempt.ran in finished:
                 ended.append((attempt, self._result(attempt, known_by)))
         return ended
-
-    def ask_tests(self, attempts: Sequence[Attempt]) -> None:
-        """Ask the attempts for their running tests, and store answers to earlier questions, without waiting."""
-        for attempt in attempts:
-            if not attempt.has_card:
-                continue
-            if attempt.asked is None:
-                attempt.asked = attempt.actor.current_test.remote()
-            elif self._ray.wait([attempt.asked], timeout=0)[0]:
-                with suppress(self._ray.exceptions.RayError):  # `ran` fails with the same error
-                    attempt.test = str(self._ray.get(attempt.asked))
-                attempt.asked = None
 
     def stop(self, attempts: Sequence[Attempt]) -> None:
         """End the attempts' children and give their cards back."""
@@ -250,15 +236,13 @@ def _last_line(error: BaseException) -> str:
 class Schedule:
     """Run the task on every card of a run: wait for them, end slow attempts, repeat those that may yet succeed.
 
-    watch: called about every second with the cards that have not ended; None without a terminal. running:
-    attempts at those cards.
+    running: attempts at the cards that have not ended.
     """
 
     cluster: Cluster
     task: Task
     retries: int
     say: Callable[[str], None]
-    watch: Callable[[list[CardNow]], None] | None
     running: list[Attempt] = field(default_factory=list)
 
     def run(self, cards: Sequence[Card], on_result: Callable[[Card, Returned | Lost, int, float], None]) -> None:
@@ -279,11 +263,6 @@ class Schedule:
                     continue
                 done.append(one)
                 on_result(one.card, outcome, one.number, time.monotonic() - begun)
-            if self.watch is not None:
-                self.cluster.ask_tests(self.running)
-                now = time.monotonic()
-                states = ((one, "runs" if one.runs else "waits") for one in self.running)
-                self.watch([CardNow(one.card, state, one.test, now - one.since) for one, state in states])
         self.cluster.stop(done)
 
     def _overdue(self, one: Attempt) -> Lost | None:

@@ -25,7 +25,6 @@ from pytest_bandwidth.options.handed_over import ANCESTOR_VARIABLE, REQUEST_VARI
 
 # A document of 10,000 tests; larger files are not returned.
 LARGEST_RETURNED_BYTES = 64 * 2**20
-LONGEST_TEST = 300
 TAIL_LINES, TAIL_BYTES = 12, 16 * 2**10
 # After an interrupt pytest has so long to end its own children; then it is killed with its process group.
 ENDING_SECONDS = 10.0
@@ -46,7 +45,6 @@ class Runner:
         self._process: subprocess.Popen[bytes] | None = None
         self._changing = threading.Lock()
         self._stopped = False
-        self._folder: Path | None = None
 
     def ready(self) -> str:
         """Return the numbers of the actor's GPUs, with commas, "" without GPUs. The answer comes with the card."""
@@ -64,7 +62,7 @@ class Runner:
         used_by_ray = ray_processors()
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-fleet-", ignore_cleanup_errors=True) as name:
-            folder = self._folder = Path(name)
+            folder = Path(name)
             log = folder / "output"
             status = self._run(task, folder, log)
             with log.open("rb") as stream:
@@ -87,12 +85,6 @@ class Runner:
             found["plugin"] = _plugin_version(task["python"] or sys.executable)
         return found
 
-    def current_test(self) -> str:
-        """Return the test that runs, or ran last; "" before the first."""
-        if self._folder is None:
-            return ""
-        return (_read(self._folder / "current") or b"").decode("utf-8", "replace")[:LONGEST_TEST]
-
     def stop(self) -> None:
         """End the child with all its own children; a run that waits for it then returns."""
         with self._changing:
@@ -107,7 +99,6 @@ class Runner:
             "document": str(folder / "document.json"),
             "evidence": str(folder / "evidence.json"),
             "baseline": None if baseline is None else str(baseline),
-            "current": str(folder / "current"),
         }
         environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         # The plugin in the child ends with this process, and its process group with it.

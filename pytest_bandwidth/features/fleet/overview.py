@@ -1,24 +1,21 @@
-"""Show a fleet: a table that is written over itself while its cards run; in the end a table, one document, its page."""
+"""Show a fleet at its end: a table, one document, its page."""
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from statistics import median
 from typing import Any
 
 from pytest_bandwidth.cli.main import SCHEMA, terminal_width
 from pytest_bandwidth.domain.units import counted, digits, format_percent, format_seconds
-from pytest_bandwidth.features.fleet.cards import CardNow, CardRow
+from pytest_bandwidth.features.fleet.cards import CardRow
 from pytest_bandwidth.outcomes.outcome import Nested
-from pytest_bandwidth.reports.text_safe import aligned, clean, one_line, printable, start_of
+from pytest_bandwidth.reports.text_safe import aligned, clean, one_line, printable
 
 # As a share of one processor: the background of any system, as in a host's measurements.
 IDLE_PROCESSORS = 0.05
-LIVE_HEADINGS = ("node", "card", "state", "last test", "time")
-_UP_AND_CLEAR = "\x1b[{lines}F\x1b[J"
 NAME_AT_MOST, REASON_AT_MOST = 300, 500
 # Fewer cards have no median to compare a card with.
 FEWEST_CARDS = 2
@@ -79,48 +76,6 @@ def fleet_document(
         "exit_status": status,
         "cards": cards,
     }
-
-
-class LiveTable:
-    """Write a table over its last version. write: takes text for the terminal; None without a terminal."""
-
-    def __init__(
-        self, write: Callable[[str], None] | None, size: Callable[[], tuple[int, int]] = shutil.get_terminal_size
-    ) -> None:
-        self._write, self._size = write, size
-        self._lines = 0
-
-    def show(self, seen: Sequence[CardNow], ended: Sequence[CardNow]) -> None:
-        """Write the table over the last one: the cards that run, those that wait, then those that have ended."""
-        if self._write is None:
-            return
-        width, height = self._size()
-        lines = table_of(seen, ended, width, height)
-        back = _UP_AND_CLEAR.format(lines=self._lines) if self._lines else ""
-        self._lines = len(lines)
-        self._write(back + "".join(f"{line}\n" for line in lines))
-
-    def clear(self) -> None:
-        """Remove the table, so that the next output takes its place."""
-        if self._write is not None and self._lines:
-            self._write(_UP_AND_CLEAR.format(lines=self._lines))
-            self._lines = 0
-
-
-def table_of(seen: Sequence[CardNow], ended: Sequence[CardNow], width: int, height: int) -> list[str]:
-    """Return the table in so many columns and rows of the terminal, and count the cards without room."""
-    ordered = [*sorted(seen, key=lambda one: one.state), *reversed(ended)]
-    room = max(1, height - 3)
-    cells = []
-    for one in ordered[:room]:
-        name = one.card.name.removeprefix(one.card.node).strip()
-        took = format_seconds(one.seconds) if one.seconds else ""
-        cells.append((one.card.node, name, one.state, one.test, took))
-    lines = aligned(LIVE_HEADINGS, cells, left=("card", "state", "last test"))
-    if left_out := ordered[room:]:
-        found = Counter(one.state for one in left_out)
-        lines.append(f"… and {', '.join(f'{count} {state}' for state, count in sorted(found.items()))}")
-    return [start_of(printable(line), width - 1) for line in lines]
 
 
 # ---- the page: one file without scripts or network, with a few figures a test; the document has those of every card -
