@@ -33,7 +33,6 @@ STOPPING_SECONDS = on_node.ENDING_SECONDS + 10.0
 NODE_DEATH_SECONDS = 20.0
 ASKING_SECONDS = 0.5
 CONNECTING_SECONDS = 10.0
-LAST_PORT = 65535
 # A card's node ends its own child after the time-out, and has so long to report it: it may be slow, or never answer.
 ANSWER_SECONDS = 120.0
 _TURN_SECONDS = 1.0
@@ -210,10 +209,8 @@ def _refuse_silent(address: str) -> None:
     if not host or not port.isdecimal():
         return
     try:
-        if len(port) > len(str(LAST_PORT)) or int(port) > LAST_PORT:
-            raise UsageError(f"--address {address}: found port {port}, expected {LAST_PORT} at most")
         socket.create_connection((host.strip("[]"), int(port)), CONNECTING_SECONDS).close()
-    except OSError as error:
+    except (OSError, OverflowError, ValueError) as error:  # the latter for a port that is none
         raise UsageError(f"--address {address}: no Ray answers there ({error}): start it, or name another") from None
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from statistics import median
 from typing import Any
 
 from pytest_bandwidth.cli.main import SCHEMA, terminal_width
-from pytest_bandwidth.domain.units import counted, digits, format_percent, format_seconds
+from pytest_bandwidth.domain.units import counted, format_seconds
 from pytest_bandwidth.features.fleet.cards import CardRow
 from pytest_bandwidth.outcomes.outcome import Nested
 from pytest_bandwidth.reports.text_safe import aligned, clean, one_line, printable
@@ -17,8 +16,6 @@ from pytest_bandwidth.reports.text_safe import aligned, clean, one_line, printab
 # As a share of one processor: the background of any system, as in a host's measurements.
 IDLE_PROCESSORS = 0.05
 NAME_AT_MOST, REASON_AT_MOST = 300, 500
-# Fewer cards have no median to compare a card with.
-FEWEST_CARDS = 2
 
 
 def table(rows: Sequence[CardRow]) -> list[str]:
@@ -78,11 +75,11 @@ def fleet_document(
     }
 
 
-# ---- the page: one file without scripts or network, with a few figures a test; the document has those of every card -
+# ---- the page: one file without scripts or network -------------------------------------------------------------------
 
 
 def render_fleet(document: Mapping[str, Any]) -> str:
-    """Return the page of a fleet's document (docs/fleet.md): a row for each card, and the tests of each model."""
+    """Return the page of a fleet's document (docs/fleet.md): a row for each card."""
     from pytest_bandwidth.reports.pages import Templates  # brings Jinja2
 
     cards: Sequence[Nested] = document["cards"]
@@ -109,31 +106,4 @@ def render_fleet(document: Mapping[str, Any]) -> str:
         unlike=[clean(str(card["unlike"]), REASON_AT_MOST) for card in cards if card["unlike"]],
         rows=rows,
         tails=[(one_line(str(card["name"]), NAME_AT_MOST), "\n".join(card["tail"])) for card in cards if card["tail"]],
-        models=_models(cards),
     )
-
-
-def _models(cards: Sequence[Nested]) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return the models with several cards that reported: name, and a row for each test."""
-    by_model: dict[tuple[Any, ...], list[Nested]] = {}
-    for card in cards:
-        if (device := card["device"]) is not None and card["gbps"]:
-            by_model.setdefault((device["kind"], device["name"], device.get("memory_gib")), []).append(card)
-    models = []
-    for (_, model, _), of_model in by_model.items():
-        if len(of_model) < FEWEST_CARDS:
-            continue
-        reached: dict[str, list[tuple[float, str]]] = {}
-        for card in of_model:
-            for key, gbps in card["gbps"].items():
-                reached.setdefault(key, []).append((gbps, str(card["name"])))
-        rows: list[tuple[str, ...]] = []
-        for key, found in sorted(reached.items()):
-            middle = median(gbps for gbps, _ in found)
-            ends = (
-                f"{digits(gbps)} ({format_percent(gbps / middle - 1, 1)}), {one_line(name, 80)}"
-                for gbps, name in (min(found), max(found))
-            )
-            rows.append((one_line(key, NAME_AT_MOST), str(len(found)), digits(middle), *ends))
-        models.append((f"{one_line(str(model), NAME_AT_MOST)}: {counted(len(of_model), 'card')}", rows))
-    return models

@@ -14,7 +14,7 @@ from pytest_bandwidth.features.fleet.command import read_runtime_env
 
 @pytest.mark.parametrize("port", ["99999", "9" * 5000])
 def test_a_port_that_is_none(port):
-    with pytest.raises(UsageError, match=r"found port 9+, expected 65535 at most"):
+    with pytest.raises(UsageError, match=r"--address localhost:9+: no Ray answers there"):
         Cluster(f"localhost:{port}", None)
 
 
@@ -30,9 +30,7 @@ def test_what_ray_raises_when_it_is_imported_is_told(tmp_path, monkeypatch):
     ("told", "ships_folder"),
     [
         ({"pip": ["pytest-bandwidth"], "env_vars": {"A": "1"}}, True),
-        ({"py_executable": "/srv/venv/bin/python"}, True),
         ({"image_uri": "registry.example.org/kernels"}, False),
-        ({}, True),
     ],
 )
 def test_an_environment_is_handed_on_as_it_is(tmp_path, told, ships_folder):
@@ -47,19 +45,12 @@ def test_an_environment_is_handed_on_as_it_is(tmp_path, told, ships_folder):
         ("{", "found no JSON"),
         ("[" * 100_000, "found no JSON"),
         ("[]", "found no object"),
-        (" " * 2**21, "found no object"),
         ('{"working_dir": "."}', "found 'working_dir', expected one of pip, uv"),
-        ('{"pip": [], "uv": []}', "found pip and uv, expected one of them"),
-        ('{"py_executable": 7}', "found py_executable 7, expected a text"),
-        ('{"uv": ["a\\u001b[31m"]}', r"found 'a\\x1b\[31m', expected no control characters"),
-        ('{"env_vars": {"A": "\\u0000"}}', "expected no control characters"),
-        ('{"env_vars": {"A=B": ""}}', "expected values by variable's name"),
-        ('{"env_vars": []}', "expected values by variable's name"),
         ('{"container": {}}', "expected --chdir DIR with it"),
         (None, "cannot be read: No such file"),
     ],
 )
-def test_what_ray_would_refuse_on_every_node_is_one_line(tmp_path, text, said):
+def test_a_file_that_holds_no_environment_is_one_line(tmp_path, text, said):
     file = tmp_path / "env.json"
     if text is not None:
         file.write_text(text)
