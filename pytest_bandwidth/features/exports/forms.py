@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
-from statistics import median, quantiles
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -29,6 +28,7 @@ from pytest_bandwidth.cli.main import refuse_own_input, write_output
 from pytest_bandwidth.devices.base import TEXT_NAME
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measured.measurement import NOTE
+from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import DOCUMENTATION, shown
 from pytest_bandwidth.domain.units import counted, format_moment
 from pytest_bandwidth.domain.verdict import Status
@@ -74,31 +74,17 @@ class TimedRun:
     commit: str
     host: str
     device: RunDevice
-    outcomes: tuple[Outcome, ...]
+    by_key: Mapping[str, Outcome]
     left_out: tuple[str, ...]
-
-    @property
-    def by_key(self) -> Mapping[str, Outcome]:
-        return {outcome.key: outcome for outcome in self.outcomes}
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Hold a figure and the range around it: over runs least and largest, in one run the quartiles of its samples."""
-
-    value: float
-    lower: float | None = None
-    upper: float | None = None
 
 
 def timed_run(document: RunDocument, name: str) -> TimedRun:
     """Return the run's timings. name: of its file. Raises UsageError for a run without timings, or without a start."""
-    timed = [outcome for outcome in document.outcomes if outcome.is_valid and outcome.gbps]
+    timed = {outcome.key: outcome for outcome in document.outcomes if outcome.is_valid and outcome.gbps}
     if not timed:
         results = counted(len(document.outcomes), "result")
         found = f"{results} without valid timings" if document.outcomes else "no results"
         raise UsageError(f"{name}: found {found}, expected a run that took times (the traffic device takes none)")
-    kept = {outcome.key for outcome in timed}
     try:
         started_at = began(document.environment)
     except UsageError as error:
@@ -110,8 +96,8 @@ def timed_run(document: RunDocument, name: str) -> TimedRun:
         commit=text(document.environment, "commit"),
         host=text(document.environment, "host"),
         device=document.device,
-        outcomes=tuple(timed),
-        left_out=tuple(outcome.key for outcome in document.outcomes if outcome.key not in kept),
+        by_key=timed,
+        left_out=tuple(outcome.key for outcome in document.outcomes if outcome.key not in timed),
     )
 
 
@@ -134,25 +120,13 @@ def refuse_unlike(runs: Sequence[TimedRun], form: str) -> None:
 
 def keys_of(runs: Sequence[TimedRun]) -> list[str]:
     """Return the keys that any of the runs timed, in the order in which they first come."""
-    return list(dict.fromkeys(outcome.key for run in runs for outcome in run.outcomes))
+    return list(dict.fromkeys(key for run in runs for key in run.by_key))
 
 
-def spread_of(runs: Sequence[TimedRun], key: str, metric: Metric) -> Spread | None:
-    """Return a test's figure: the median over the runs, or one run's; None where no run has it."""
-    outcomes = [run.by_key[key] for run in runs if key in run.by_key]
-    values = [value for outcome in outcomes if (value := metric.value(outcome)) is not None]
-    if not values:
-        return None
-    if len(values) > 1:
-        return Spread(median(values), min(values), max(values))
-    outcome = outcomes[0]
-    samples = [seconds for seconds in outcome.samples if seconds > 0]
-    if len(samples) < 4 or metric not in (BANDWIDTH, DURATION):
-        return Spread(values[0])
-    first, _, third = quantiles(samples, n=4)
-    if metric is DURATION:
-        return Spread(values[0], first, third)
-    return Spread(values[0], outcome.bytes_moved / third / 1e9, outcome.bytes_moved / first / 1e9)
+def median_of(runs: Sequence[TimedRun], key: str, metric: Metric) -> float | None:
+    """Return a test's figure, the median over the runs; None where no run has it."""
+    values = (metric.value(run.by_key[key]) for run in runs if key in run.by_key)
+    return median_known(values)
 
 
 # ---- the forms -------------------------------------------------------------------------------------------------------
@@ -172,16 +146,13 @@ def render_bencher(runs: Sequence[TimedRun]) -> str:
         size = len(key.encode("utf-8", "surrogatepass"))
         if size > LONGEST_NAME:
             raise UsageError(f"{shown(key)} has {size} bytes, Bencher takes names of {LONGEST_NAME} at most")
-        measures = found.setdefault(key, {})
-        for name, metric, scale in _MEASURES:
-            if (spread := spread_of(runs, key, metric)) is not None:
-                values = {"value": spread.value, "lower_value": spread.lower, "upper_value": spread.upper}
-                measures[name] = {of: value * scale for of, value in values.items() if value is not None}
+        figures = ((name, scale, median_of(runs, key, metric)) for name, metric, scale in _MEASURES)
+        found[key] = {name: {"value": value * scale} for name, scale, value in figures if value is not None}
     return json_for_log(found) + "\n"
 
 
 def render_github_benchmark(runs: Sequence[TimedRun]) -> str:
-    """Return the JSON: a list of `name`, `unit`, `value`, `range` and `extra`; each test by GB/s and by its share.
+    """Return the JSON: a list of `name`, `unit`, `value` and `extra`; each test by GB/s and by its share.
 
     On a shared machine, judge by the share of the probe, in percent.
     """
@@ -193,13 +164,9 @@ def render_github_benchmark(runs: Sequence[TimedRun]) -> str:
             (BANDWIDTH, key, "GB/s", 1.0),
             (SHARE, f"{key} (share of probe)", "%", 100.0),
         ):
-            spread = spread_of(runs, key, metric)
-            if spread is None:
-                continue
-            entry: dict[str, str | float] = {"name": name, "unit": unit, "value": spread.value * scale}
-            if spread.lower is not None and spread.upper is not None:
-                entry["range"] = f"{spread.lower * scale:.6g} to {spread.upper * scale:.6g}"
-            entries.append({**entry, "extra": extra})
+            value = median_of(runs, key, metric)
+            if value is not None:
+                entries.append({"name": name, "unit": unit, "value": value * scale, "extra": extra})
     return json_for_log(entries) + "\n"
 
 
@@ -254,7 +221,7 @@ def render_openmetrics(runs: Sequence[TimedRun]) -> str:
         samples = sorted(
             (_labels(run, outcome.key), run.started_at.timestamp(), value * scale)
             for run in runs
-            for outcome in run.outcomes
+            for outcome in run.by_key.values()
             if (value := metric.value(outcome)) is not None
         )
         if samples:
@@ -281,7 +248,7 @@ def render_csv_long(runs: Sequence[TimedRun]) -> str:
     for run in runs:
         device, started = run.device, format_moment(run.started_at)
         fixed = (run.run_id, started, run.commit, run.host, device.kind, device.name, device.serial)
-        for outcome in run.outcomes:
+        for outcome in run.by_key.values():
             for metric in METRICS:
                 if (value := metric.value(outcome)) is not None:
                     row = (*fixed, outcome.key, outcome.status, metric.name, metric.unit, value)
