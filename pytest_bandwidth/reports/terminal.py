@@ -10,7 +10,6 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import READ_OTHERWISE
 from pytest_bandwidth.domain.measured.measurement import NOTE
-from pytest_bandwidth.domain.measured.validity import OF_OTHERS
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_gbps
 from pytest_bandwidth.domain.verdict import Status
@@ -49,10 +48,6 @@ ENTRIES_NAMED = 10
 MOST_CHANGES = 40
 # From this loss since an entry's anchor on, the entry's line reports it.
 LEAST_CREEP = 0.01
-_AGAINST_OTHERS = " since other processes ran: end them, or set bandwidth_busy_processors in the ini file"
-_AGAINST_OWN_THREADS = (
-    " though no other process was seen: if two libraries run threads, set one to one thread (OPENBLAS_NUM_THREADS=1)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +206,6 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
         if count > MOST_REASONS and not verbose:
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"
             lines.append((Span(status, MARKUP[Status(status)]), Span(more)))
-    # On a GPU the plugin does not measure the host's processors.
-    disturbed = [o for o in rows if not o.is_valid and o.reason_code in OF_OTHERS]
-    hosts = [
-        after for o in disturbed if (after := o.conditions.get("after") or {}).get("others_processors") is not None
-    ]
-    if hosts:
-        text = _AGAINST_OTHERS if any(after.get("others") for after in hosts) else _AGAINST_OWN_THREADS
-        lines.append((Span("UNDECIDED", MARKUP[Status.UNDECIDED]), Span(text)))
     return lines
 
 

@@ -56,26 +56,6 @@ def test_what_changes_how_figures_are_to_be_read_is_one_line_without_v(code):
     assert not any(line.startswith("NOTE") for line in shown([other]))
 
 
-def test_the_remedy_against_others_on_the_host_is_told_once():
-    beside = [
-        replace(
-            outcome,
-            status="UNDECIDED",
-            reason_code="others",
-            is_valid=False,
-            reason=f"other processes kept {i}.5 processors busy",
-            conditions={"before": {}, "after": {"others": ["make (7)"], "others_processors": i + 0.5}},
-        )
-        for i, outcome in enumerate(run_documents.outcomes(3))
-    ]
-    assert sum("bandwidth_busy_processors" in line for line in shown(beside)) == 1
-    alone = [replace(outcome, conditions={"after": {"others": [], "others_processors": 0.01}}) for outcome in beside]
-    assert sum("OPENBLAS_NUM_THREADS" in line for line in shown(alone)) == 1
-    on_gpu = [replace(outcome, conditions={"before": {}, "after": {"others_processors": None}}) for outcome in beside]
-    throttled = [replace(outcome, reason_code="throttled") for outcome in beside]
-    assert not any("bandwidth_busy_processors" in line for line in shown([*on_gpu, *throttled]))
-
-
 @pytest.mark.parametrize(("nodeids", "said"), [(("a", "b"), "2 tests"), (("a", "a"), "2 measurements")])
 def test_what_shares_a_reason_is_counted_as_what_it_is(nodeids, said):
     alike = [
