@@ -258,34 +258,21 @@ def named_entries(not_measured: Mapping[str, str]) -> str:
 def change_lines(path: str, changes: Sequence[Change]) -> list[TerminalLine]:
     """Write ``+ key  277 GB/s (1 run)`` for new entries, ``~ key  310 → 277 GB/s, −10.6 %`` for changed ones.
 
-    Where there are many, new entries and those that stayed are only counted, and the largest changes come first.
+    The largest changes come first, and the new entries last.
     """
-    listed_changes: Sequence[Change] = sorted(changes, key=lambda change: natural(change[1].key))
     new = sum(before is None for before, _ in changes)
-    moved = [(before, after) for before, after in listed_changes if before is not None and _moved(before, after)]
-    stayed = len(changes) - new - len(moved)
-    if len(changes) > MOST_CHANGES:
-        moved.sort(key=lambda both: -abs(_change(*both) or 0.0))
-        listed_changes = moved
-    counts = f"{new} new, {len(changes) - new} updated" + (f", {stayed} of them as before" if stayed else "")
-    lines: list[TerminalLine] = [(Span(f"baseline {path}: {counts}", ("bold",)),)]
-    lines += [_change_line(before, after) for before, after in listed_changes[:MOST_CHANGES]]
-    if len(listed_changes) > MOST_CHANGES:
-        lines.append((Span(f"… and {len(listed_changes) - MOST_CHANGES} more that changed"),))
+    lines: list[TerminalLine] = [(Span(f"baseline {path}: {new} new, {len(changes) - new} updated", ("bold",)),)]
+    ordered = sorted(changes, key=lambda one: (one[0] is None, -abs(_change(*one) or 0.0), natural(one[1].key)))
+    lines += [_change_line(before, after) for before, after in ordered[:MOST_CHANGES]]
+    if len(ordered) > MOST_CHANGES:
+        lines.append((Span(f"… and {len(ordered) - MOST_CHANGES} more"),))
     return lines
 
 
-def _change(before: Entry, after: Entry) -> float | None:
+def _change(before: Entry | None, after: Entry) -> float | None:
     """Return the rise of an entry's figure, GB/s or counts, as a share; None where one side has no figure."""
-    old, new = _entry_figure(before), _entry_figure(after)
+    old, new = before and _entry_figure(before), _entry_figure(after)
     return new / old - 1 if old and new else None
-
-
-def _moved(before: Entry, after: Entry) -> bool:
-    """Return whether an entry's line shows another change than that of the number of runs."""
-    if f"{(_change(before, after) or 0.0) * 100:.1f}".lstrip("-") != "0.0":
-        return True
-    return (_entry_figure(before) is None) != (_entry_figure(after) is None) or bool(_other_changes(before, after))
 
 
 def _other_changes(before: Entry, after: Entry) -> str:

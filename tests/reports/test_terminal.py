@@ -218,12 +218,11 @@ def test_what_was_lost_since_the_anchor(anchor, told):
 
 
 def test_of_many_changes_the_largest_are_listed_and_the_rest_is_counted():
-    stayed = [(entry(100.0, key=f"s{i}"), entry(100.0, 100.0, key=f"s{i}")) for i in range(2000)]
     moved = [(entry(100.0, key=f"m{i}"), entry(100.0, 90.0 - i / 10, key=f"m{i}")) for i in range(MOST_CHANGES + 2)]
-    lines = changed(*stayed, *moved, (None, entry(1.0)))
-    assert lines[0] == f"baseline b.yaml: 1 new, {2000 + len(moved)} updated, 2000 of them as before"
+    lines = changed(*moved, (None, entry(1.0)))
+    assert lines[0] == f"baseline b.yaml: 1 new, {len(moved)} updated"
     assert [line.split()[1] for line in lines[1:3]] == [f"m{MOST_CHANGES + 1}", f"m{MOST_CHANGES}"]
-    assert (len(lines), lines[-1]) == (MOST_CHANGES + 2, "… and 2 more that changed")
+    assert (len(lines), lines[-1]) == (MOST_CHANGES + 2, "… and 3 more")
 
 
 def test_counts_are_told_as_before_and_after():
@@ -232,12 +231,11 @@ def test_counts_are_told_as_before_and_after():
 
     assert changed((counts("t[10]", 1000), counts("t[10]", 2024)), (None, counts("t[2]", 8))) == [
         "baseline b.yaml: 1 new, 1 updated",
-        "+ t[2]  32 sectors",
         "~ t[10]  1,024 → 2,048 sectors, +100.0 %",
+        "+ t[2]  32 sectors",
     ]
     plugged = [Entry("t", counts={"function_calls": calls}) for calls in (4, 5)]
     assert changed((None, plugged[1]), tuple(plugged))[1:] == [
-        "+ t  5 function calls",
         "~ t  4 → 5 function calls, +25.0 %",
+        "+ t  5 function calls",
     ]
-    assert changed((counts("t", 8), counts("t", 8)))[0] == "baseline b.yaml: 0 new, 1 updated, 1 of them as before"
