@@ -63,7 +63,7 @@ def texts_of(outcome):
     return {
         "terminal": "\n".join("".join(span.text for span in line) for line in summary_lines([outcome], 200)),
         "github": job_summary(whole),
-        "page": repr(table_of(run)) + repr(detail_of(outcome, 10, columns("details"))),
+        "page": repr(table_of(run)) + repr(detail_of(outcome, columns("details"))),
     }
 
 

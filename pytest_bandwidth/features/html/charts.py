@@ -251,16 +251,11 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
             yield layer(mark, {"x": x, "y": y, "text": {"field": "roof"}}, labels)
 
 
-# ---- one result, opened: the page holds one spec of each, and the data of every result (details.py) ------------------
+# ---- one result, opened: the page holds one spec, and the data of every result (details.py) --------------------------
 
 
-def detail_specs() -> dict[str, Spec]:
-    """Return `runs`, the judged figure over the baseline's runs, and `samples`, their distribution."""
-    return {"runs": _runs(), "samples": _samples()}
-
-
-def _runs() -> Spec:
-    """Draw the runs chart of datasets runs = {position, value, kind, label}, limits = {value, text}."""
+def runs_spec() -> Spec:
+    """Draw the judged figure over the baseline's runs: datasets runs = {position, value, kind, label} and limits."""
     spec = base("", "", "The baseline's runs, the oldest first, then this run and its new processes", 130)
     y = quantitative("value", {"zero": False, "nice": True, "padding": 8}, {"title": None, "tickCount": 4})
     x = quantitative("position", {"zero": False, "nice": False, "padding": 12}, None)
@@ -280,22 +275,6 @@ def _runs() -> Spec:
         layer({"type": "rule", "color": "$axis"}, {"y": y, "strokeDash": dashed}, data=limits),
         layer(label, at_the_right, data=limits),
         layer({"type": "point", "filled": True, "size": 60, "opacity": 1}, encoding, data=runs),
-    ]
-    return spec
-
-
-def _samples() -> Spec:
-    """Draw the samples chart; dataset: samples = {series: kernel | probe, gbps}."""
-    spec = base("", "", "Distribution of the kernel's and the probe's samples, in GB/s", 84)
-    series = ["kernel", "probe"]
-    x = quantitative("gbps", {"zero": False, "padding": 6}, {"title": "GB/s", "tickCount": 5})
-    y, color = _rows("series", series), looks("series", series, ["$mark", "$other"], None)
-    thin = {"type": "tick", "thickness": 1.5, "opacity": 0.45, "height": {"band": 0.6}}
-    thick = {"type": "tick", "thickness": 2.5, "color": "$ink", "height": {"band": 0.8}}
-    spec["data"] = {"name": "samples"}
-    spec["layer"] = [
-        layer(thin, {"x": x, "y": y, "color": color}),
-        layer(thick, {"x": {**x, "aggregate": "median"}, "y": y}),
     ]
     return spec
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
-from operator import sub
 from typing import Any
 
-from pytest_bandwidth.domain.statistics import quantile
 from pytest_bandwidth.domain.text import escaped, short_commit
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Rule
@@ -24,13 +22,11 @@ ROWS_AT_MOST, FACT_AT_MOST = 100, 400
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 COMMAND_AT_MOST = 300
 CODE_AT_MOST = 40_000
-# Samples are kept to this share of their median: finer than any timer resolves, and small in the page.
-SAMPLE_STEP = 1e-4
 _CODE = {"same": "the baseline's", "changed": "changed since the baseline"}
 _FIGURES = {"relative": "share of the probe", "gbps": "GB/s"}
 
 
-def detail_of(outcome: Outcome, samples_at_most: int, found: Iterable[Column]) -> dict[str, Any]:
+def detail_of(outcome: Outcome, found: Iterable[Column]) -> dict[str, Any]:
     """Return one result's panel. Keys without content are left out; every string is cleaned and bounded.
 
     found: the columns of details.
@@ -53,7 +49,7 @@ def detail_of(outcome: Outcome, samples_at_most: int, found: Iterable[Column]) -
         "message": prose(outcome.message or ""),
         "source": one_line(source or "", 400),
         "command": _command(outcome),
-        "findings": [[clean(text(note, "code"), 80), prose(text(note, "text"))] for note in outcome.findings],
+        "findings": [prose(text(note, "text")) or clean(text(note, "code"), 80) for note in outcome.findings],
         "verdict": _verdict_facts(outcome),
         "measured": _measured_facts(outcome),
         "work": _work_facts(outcome, facts),
@@ -61,7 +57,6 @@ def detail_of(outcome: Outcome, samples_at_most: int, found: Iterable[Column]) -
         "tables": tables,
         "code": escaped(outcome.code_diff[:CODE_AT_MOST]),
         "history": runs_of(outcome),
-        "samples": samples_of(outcome, samples_at_most),
     }
     return {name: value for name, value in panel.items() if value}
 
@@ -191,7 +186,7 @@ def _known(facts: Facts) -> Facts:
     return [(label, value) for label, value in facts if value]
 
 
-# ---- data of the two charts ------------------------------------------------------------------------------------------
+# ---- data of the chart ------------------------------------------------------------------------------------------
 
 
 def runs_of(outcome: Outcome) -> dict[str, Any]:
@@ -237,26 +232,6 @@ def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
         # A floor on a share of the peak, in GB/s: the peak is the row's own GB/s over its own share.
         reference = reference * outcome.gbps / share
     return [(_four(reference * scale), "floor")]
-
-
-def samples_of(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[int]]]:
-    """Pack GB/s of the kernel's and the probe's samples as (unit, steps): ascending, each a step above the last.
-
-    Where there are too many, evenly spaced quantiles of them.
-    """
-    packed = {}
-    of_probe = number(outcome.probe, "bytes_moved") or 0.0
-    series = (("kernel", outcome.samples, outcome.bytes_moved), ("probe", outcome.probe_samples, of_probe))
-    for name, samples, moved in series:
-        ordered = sorted(moved / 1e9 / seconds for seconds in samples if seconds > 0) if 0 < moved < 1e30 else []
-        if not ordered:
-            continue
-        if len(ordered) > at_most:
-            ordered = [quantile(ordered, i / (at_most - 1)) for i in range(at_most)]
-        unit = float(f"{quantile(ordered, 0.5) * SAMPLE_STEP:.6g}")
-        places = [round(value / unit) for value in ordered]
-        packed[name] = unit, list(map(sub, places, [0, *places[:-1]]))
-    return packed
 
 
 def own_figure(outcome: Outcome) -> float | None:

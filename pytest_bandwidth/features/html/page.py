@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 from pytest_bandwidth.domain.text import short_commit
-from pytest_bandwidth.features.html.charts import detail_specs, token_specs
+from pytest_bandwidth.features.html.charts import runs_spec, token_specs
 from pytest_bandwidth.features.html.details import detail_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
@@ -26,14 +24,9 @@ from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, read_docu
 
 FAILURES_LISTED = 12
 PAIRS_AT_MOST = 100
-# Groups of a panel that hold lines of texts.
-_TEXT_GROUPS = ("verdict", "measured", "work", "conditions")
 _TEMPLATES = Templates("pytest_bandwidth.features.html")
 NAME_AT_MOST = 160
 TEXT_AT_MOST = 80
-# The samples of all results share this many figures, so that a page's size depends little on how many were taken.
-SAMPLES_IN_ALL = 200_000
-SAMPLES_EACH = (20, 120)
 # The largest number by which the page's script can sort.
 LARGEST = 1e18
 # Column widths in rem: of a character, of the margin, and of the bar or axis next to a cell's text.
@@ -113,48 +106,16 @@ def _pairs(plain: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data for the page's script; rows in the table's order."""
-    # How many samples of each series the page shows.
-    least, most = SAMPLES_EACH
-    each = max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * len(run.outcomes))))
-    # Numbers of texts, in the order of their first use; most texts repeat.
-    texts: defaultdict[str, int] = defaultdict(count().__next__)
     facts = columns("details")
     position = {row.index: place for place, row in enumerate(table.rows)}
     return {
-        "panels": [_packed(detail_of(run.outcomes[row.index], each, facts), texts) for row in table.rows],
-        "texts": list(texts),
-        "sort": {
-            column.key: [_short(row.cells[i].sort, 9) for row in table.rows] for i, column in enumerate(table.columns)
-        },
+        "panels": [detail_of(run.outcomes[row.index], facts) for row in table.rows],
+        "sort": {column.key: [row.cells[i].sort for row in table.rows] for i, column in enumerate(table.columns)},
         "rowOf": [position[index] for index in range(len(run.outcomes))] if specs else [],
-        "charts": {name: _light(spec) for name, spec in specs.items()},
-        "detailCharts": detail_specs() if specs else {},
+        "charts": specs,
+        "runsChart": runs_spec() if specs else None,
         "palettes": {"light": LIGHT, "dark": DARK},
     }
-
-
-def _packed(panel: dict[str, Any], texts: Mapping[str, int]) -> dict[str, Any]:
-    for group in _TEXT_GROUPS:
-        if group in panel:
-            panel[group] = [texts[text] for line in panel[group] for text in line]
-    if "findings" in panel:
-        panel["findings"] = [texts[text or code] for code, text in panel["findings"]]
-    if "history" in panel:
-        history = panel["history"]
-        history["runs"] = [item for value, stamp in history["runs"] for item in (value, texts[stamp])]
-    return panel
-
-
-def _light(spec: Any) -> Any:
-    """Return a spec whose figures have five digits: enough to draw."""
-    if isinstance(spec, Mapping):
-        return {name: _light(value) for name, value in spec.items()}
-    return [_light(item) for item in spec] if isinstance(spec, list) else _short(spec)
-
-
-def _short(value: Any, digits: int = 5) -> Any:
-    """Return a float with so many digits: enough to sort different numbers of the table differently."""
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 # ---- the table: its columns, and each result as a row of finished text -----------------------------------------------

@@ -37,7 +37,7 @@ def opened(outcome: Outcome) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the panel of a run's only result, and its labelled values."""
     page = page_of([outcome])
     (panel,) = page.data["panels"]
-    return panel, facts_of(page, panel)
+    return panel, facts_of(panel)
 
 
 def test_much_data_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +49,9 @@ def test_much_data_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(gzip.decompress(base64.b64decode(packed[1]))) == plain
 
 
-def facts_of(page: Page, panel: dict[str, Any]) -> dict[str, str]:
+def facts_of(panel: dict[str, Any]) -> dict[str, str]:
     """All labelled values of a panel."""
-    texts = page.data["texts"]
-    numbers = [n for group in ("verdict", "measured", "work") for n in panel.get(group, [])]
-    return {texts[label]: texts[value] for label, value in zip(numbers[::2], numbers[1::2], strict=True)}
+    return {label: value for group in ("verdict", "measured", "work") for label, value in panel.get(group, [])}
 
 
 def test_what_a_frameworks_operators_move_is_a_table_of_the_row() -> None:
@@ -138,10 +136,9 @@ def test_failures_come_first_and_link_to_their_rows_and_each_verdict_is_explaine
     assert all(f" {status} " in reading for status in Status)
 
 
-def test_panels_carry_what_a_reviewer_needs_with_all_samples(failing: Page) -> None:
-    data = failing.data
-    panel = data["panels"][0]
-    facts = facts_of(failing, panel)
+def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
+    panel = failing.data["panels"][0]
+    facts = facts_of(panel)
     assert facts["allowed drop"] == "5.0 %"
     assert facts["runs"] == "5"
     assert facts["samples"] == "40 kept, 1 dropped"
@@ -149,15 +146,9 @@ def test_panels_carry_what_a_reviewer_needs_with_all_samples(failing: Page) -> N
     assert facts["registers"] == "32"
     assert "likely cause  registers 32 → 96" in panel["message"].replace("\xa0", " ")
     assert panel["source"].startswith("tests/kernels/test_copy.py:")
-    assert [data["texts"][n] for n in panel["conditions"][:3]] == ["SM clock", "1410 MHz", "1380 MHz"]
-    assert len(panel["history"]["runs"]) == 2 * 5
+    assert panel["conditions"][0] == ["SM clock", "1410 MHz", "1380 MHz"]
+    assert len(panel["history"]["runs"]) == 5
     assert len(panel["history"]["fresh"]) == 3
-    outcome = run_documents.outcomes(40, failing=3, unjudged=4)[0]
-    panel = next(p for p in failing.data["panels"] if p["name"] == outcome.key)
-    unit, steps = panel["samples"]["kernel"]
-    places = [sum(steps[: i + 1]) for i in range(len(steps))]
-    expected = sorted(outcome.bytes_moved / s / 1e9 for s in outcome.samples)
-    assert [place * unit for place in places] == pytest.approx(expected, rel=2e-4)
 
 
 def test_floors_are_shown_in_shares_of_the_peak_and_limits_of_registers_are_no_bandwidth() -> None:
@@ -241,7 +232,7 @@ def test_counted_traffic_is_shown_without_empty_columns() -> None:
         ("load", "copy.cu:7", "32", "strided (32 bytes)"),
         ("store", "copy.cu:8", "4", "coalesced"),
     ]
-    facts = facts_of(page, panel)
+    facts = facts_of(panel)
     assert facts["blocks run"] == "4 of 4"
     assert arrays["rows"][0] == ["a", "4.1 kB", "0 B"]
     assert facts["modelled floor"] == "Imaginary GPU 8.2 ns"

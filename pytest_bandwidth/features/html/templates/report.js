@@ -30,8 +30,6 @@
 
   /* ---- one test's panel ---- */
 
-  const named = (numbers, width) => Array.from({ length: numbers.length / width }, (_, i) => numbers.slice(i * width, (i + 1) * width));
-
   function group(title, content) {
     const box = element("div", "group");
     box.append(element("h3", "", title), content);
@@ -40,13 +38,13 @@
 
   function factList(title, facts) {
     const list = element("dl");
-    for (const [label, value] of named(facts, 2)) list.append(element("dt", "", data.texts[label]), element("dd", "", data.texts[value]));
+    for (const [label, value] of facts) list.append(element("dt", "", label), element("dd", "", value));
     return group(title, list);
   }
 
   function findingList(findings) {
     const list = element("ul", "found");
-    for (const text of findings) list.append(element("li", "", data.texts[text]));
+    for (const text of findings) list.append(element("li", "", text));
     return group("Findings", list);
   }
 
@@ -73,28 +71,18 @@
 
   function historyData(history) {
     const point = (position, value, kind, stamp) => ({ position, value, kind, figure: `${value} ${history.unit}`, when: stamp || "–" });
-    const past = named(history.runs, 2).map(([value, stamp], i) => point(i, value, "baseline run", data.texts[stamp]));
+    const past = history.runs.map(([value, stamp], i) => point(i, value, "baseline run", stamp));
     const own = point(past.length + 0.6, history.own, "this run");
     const fresh = history.fresh.map((value, i) => point(past.length + 1.2 + i * 0.6, value, "new process"));
     return { runs: [...past, own, ...fresh], limits: history.limits.map(([value, text]) => ({ value, text })) };
   }
 
-  // Samples come as a unit and steps of it, each from the last.
-  function sampleData(samples) {
-    const points = [];
-    for (const [series, [unit, steps]] of Object.entries(samples)) {
-      let place = 0;
-      for (const step of steps) points.push({ series, gbps: (place += step) * unit });
-    }
-    return { samples: points };
-  }
-
-  function pane(title, chart, datasets) {
+  function pane(title, datasets) {
     const box = element("div", "pane");
     const figure = element("div", "chart");
     box.append(element("h3", "", title), figure);
     // A layer over no data at all would have no scale.
-    const spec = { ...data.detailCharts[chart], datasets };
+    const spec = { ...data.runsChart, datasets };
     spec.layer = spec.layer.filter((layer) => !layer.data || datasets[layer.data.name].length);
     return { box, draw: () => draw(figure, spec) };
   }
@@ -128,27 +116,21 @@
     if (found.name !== `${row.place}::${row.name}`) cell.append(element("p", "full", found.name));
     cell.append(where);
     if (found.message || found.reason) cell.append(element("p", found.message ? "said" : "said calm", found.message || found.reason));
-    const panes = [];
-    if (found.history && data.detailCharts.runs) panes.push(pane(`Against the baseline's runs, ${found.history.unit}`, "runs", historyData(found.history)));
-    if (found.samples && data.detailCharts.samples) panes.push(pane("Samples of this run", "samples", sampleData(found.samples)));
-    if (panes.length) {
-      const box = element("div", "panes");
-      box.append(...panes.map((p) => p.box));
-      cell.append(box);
-    }
+    const runs = found.history && data.runsChart ? pane(`Against the baseline's runs, ${found.history.unit}`, historyData(found.history)) : null;
+    if (runs) cell.append(runs.box);
     const groups = element("div", "groups");
     if (found.findings) groups.append(findingList(found.findings));
     if (found.verdict) groups.append(factList("Verdict", found.verdict));
     if (found.measured) groups.append(factList("Measurement", found.measured));
     if (found.work) groups.append(factList("Work", found.work));
-    if (found.conditions) groups.append(grid("Device", ["state", "before", "after"], named(found.conditions, 3).map((line) => line.map((n) => data.texts[n]))));
+    if (found.conditions) groups.append(grid("Device", ["state", "before", "after"], found.conditions));
     cell.append(groups);
     for (const table of found.tables ?? []) {
       const more = table.more ? ` (${table.more} more not shown)` : "";
       cell.append(grid(`${table.title}${more}`, table.head, table.rows));
     }
     if (found.code) cell.append(codeDiff(found.code));
-    return { line, draw: () => panes.forEach((p) => p.draw()) };
+    return { line, draw: () => runs?.draw() };
   }
 
   function toggle(row, open) {
