@@ -22,11 +22,12 @@ from typing import Any
 from iniconfig import IniConfig, ParseError
 
 from pytest_bandwidth.cli.init import SETTINGS
-from pytest_bandwidth.cli.main import print_json
+from pytest_bandwidth.cli.main import checked, print_json
 from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.domain.values import seconds
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.evidence.commit_pairs.alternate import FINEST_PRECISION
 from pytest_bandwidth.evidence.commit_pairs.build import Build, check_out
@@ -58,7 +59,6 @@ _BUILD = "bandwidth_build"
 # pytest's section in its ini files, by file, where it is not `pytest`.
 _SECTIONS = {"pyproject.toml": "tool.pytest", "setup.cfg": "tool:pytest"}
 SECONDS = 600.0
-MOST_SECONDS = 86_400.0
 _LOCK_SECONDS = 600.0
 _CLEARED = (Status.OK, Status.IMPROVED)
 _LOOKS = Looks()
@@ -73,7 +73,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bad", metavar="BAD", help="a later commit at which it is not")
     parser.add_argument("test", metavar="TEST", help="one test as pytest names it: tests/test_copy.py::test_copy[1024]")
     parser.add_argument(
-        "--timeout", type=float, default=SECONDS, metavar="S", help="seconds that one process may take (default: 600)"
+        "--timeout",
+        type=checked(seconds),
+        default=SECONDS,
+        metavar="S",
+        help="seconds that one process may take (default: 600)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -81,8 +85,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if not options.test.partition("::")[2]:
         raise UsageError(f"TEST is {options.test[:80]!r}, expected one as pytest names it: tests/test_x.py::test_y")
-    if not 0 < options.timeout <= MOST_SECONDS:
-        raise UsageError(f"--timeout {options.timeout:g}: expected more than 0 and at most {MOST_SECONDS:g} seconds")
     file = options.test.partition("::")[0]
     top = top_of(Path.cwd(), "it")
     good, bad = commit_of(top, options.good, "GOOD"), commit_of(top, options.bad, "BAD")

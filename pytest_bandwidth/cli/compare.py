@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from pytest_bandwidth.cli.main import device_words, print_json, terminal_width
+from pytest_bandwidth.cli.main import checked, device_words, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
@@ -24,7 +24,7 @@ from pytest_bandwidth.domain.measured.metrics import choose_metric, metrics_of_r
 from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import listed
 from pytest_bandwidth.domain.units import counted, digits, format_percent
-from pytest_bandwidth.domain.values import parsed, positive_fraction
+from pytest_bandwidth.domain.values import positive_fraction
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.decide import decide_counts, decide_processes, mismatch_of
 from pytest_bandwidth.judging.stored import reference_of
@@ -58,6 +58,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tolerance",
+        type=checked(positive_fraction),
         metavar="P",
         help="smallest slowdown that counts, e.g. 5%% (default: each test's own, from the newest file)",
     )
@@ -72,7 +73,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if len(options.runs) < 2:
         raise UsageError(f"found {len(options.runs)} saved run, expected two or more")
-    tolerance = parsed("--tolerance", options.tolerance, positive_fraction)
     loaded = [(path, *load_run(path)) for path in options.runs]
     # One run given twice would count as two processes that agree perfectly.
     first: dict[str, Path] = {}
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     devices = {model_of(document["device"]) for _, document, _ in loaded}
     if len(devices) > 1:
         return compare_devices(options, loaded)
-    return compare_runs(options, loaded, tolerance)
+    return compare_runs(options, loaded)
 
 
 # ---- several devices -------------------------------------------------------------------------------------------------
@@ -171,13 +171,13 @@ class Compared:
     code: Code | None = None
 
 
-def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float | None) -> int:
+def compare_runs(options: argparse.Namespace, loaded: Loaded) -> int:
     """Print table and findings. Raises UsageError where --fail-on asks for a verdict and no test has one."""
     count = 1 if options.baseline is None else options.baseline
     if not 1 <= count < len(loaded):
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
     reference, fresh = _rows_of(loaded[:count]), _rows_of(loaded[count:])
-    found = _compared(reference, fresh, loaded[-1][1], tolerance)
+    found = _compared(reference, fresh, loaded[-1][1], options.tolerance)
     statuses = list(Status)
     compared = sorted(
         found,

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,6 +16,7 @@ from pytest_bandwidth import __version__
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.domain.user_code import hooked
+from pytest_bandwidth.domain.values import Parser
 from pytest_bandwidth.hooks import Command
 from pytest_bandwidth.registry import FeatureFailed
 from pytest_bandwidth.reports.text_safe import json_for_log, printable
@@ -103,6 +104,18 @@ def _one_line(error: Exception) -> str:
         first, *others = error.problems
         return printable(f"{first} (and {len(others)} more: `pytest-bandwidth baseline validate` lists them)")
     return " ".join(printable(line.strip()) for line in str(error).splitlines())
+
+
+def checked(parse: Parser) -> Callable[[str], Any]:
+    """Return a parser as argparse takes it: the ValueError's text becomes the command's error."""
+
+    def read(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 # ---- output of commands: text that fits the terminal, JSON for programs, the file that `-o` asks for -----------------

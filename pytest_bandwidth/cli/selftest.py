@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.cli.main import print_json
+from pytest_bandwidth.cli.main import checked, print_json
 from pytest_bandwidth.devices.base import Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.devices.open import open_device
@@ -33,7 +33,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import METRICS, disbelief, metrics_of_measurement, value_of_run
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import counted, digits, format_percent, parse_fraction
-from pytest_bandwidth.domain.values import parsed
+from pytest_bandwidth.domain.values import count, fitting, processors
 from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.evidence.processes.requests import ChildRequest
 from pytest_bandwidth.evidence.processes.start_and_end import output_of
@@ -52,7 +52,6 @@ LOCK_SECONDS = 600.0
 FIGURES = ("gbps", "relative", "probe_gbps")
 BLOCK = 256
 GRID = 132 * 16
-MOST_PROCESSORS = 10**6
 TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
 BASELINE_RUNS = (1, 3, 5, 10)
 CONFIRM = 3
@@ -66,14 +65,22 @@ MOST_FALSE_ALARMS, MOST_UNJUDGED, LEAST_FOUND = 0.005, 0.05, 0.95
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N or cpu (default: auto)")
-    parser.add_argument("--runs", type=int, default=20, metavar="N", help="new processes (default: 20)")
     parser.add_argument(
-        "--drop", action="append", metavar="P", help="drop to inject, e.g. 5%%; may be repeated (default: 3%% 5%% 10%%)"
+        "--runs", type=checked(count(LEAST_RUNS)), default=20, metavar="N", help="new processes (default: 20)"
     )
-    parser.add_argument("--mib", type=int, default=256, metavar="N", help="MiB of each of three arrays (default: 256)")
+    parser.add_argument(
+        "--drop",
+        type=checked(fitting(parse_fraction, lambda drop: 0 < drop <= 0.5, "more than 0 % and at most 50 %")),
+        action="append",
+        metavar="P",
+        help="drop to inject, e.g. 5%%; may be repeated (default: 3%% 5%% 10%%)",
+    )
+    parser.add_argument(
+        "--mib", type=checked(count(1)), default=256, metavar="N", help="MiB of each of three arrays (default: 256)"
+    )
     parser.add_argument(
         "--busy-processors",
-        type=float,
+        type=checked(processors),
         metavar="N",
         help="processors that others may use of a host before its figures are invalid, as bandwidth_busy_processors",
     )
@@ -81,17 +88,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    by_text = {text: parsed("--drop", text, parse_fraction) for text in options.drop or ("3%", "5%", "10%")}
-    for text in (text for text, drop in by_text.items() if not 0 < drop <= 0.5):
-        raise UsageError(f"--drop {text}: expected more than 0 % and at most 50 %")
-    drops = tuple(dict.fromkeys(by_text.values()))
-    if not LEAST_RUNS <= options.runs <= 1000:
-        raise UsageError(f"--runs {options.runs}: expected {LEAST_RUNS} to 1000 processes")
-    if not 1 <= options.mib <= 65_536:
-        raise UsageError(f"--mib {options.mib}: expected 1 to 65536")
-    busy = options.busy_processors
-    if busy is not None and not 0 < busy <= MOST_PROCESSORS:
-        raise UsageError(f"--busy-processors {busy:g}: expected more than 0 and at most {MOST_PROCESSORS}")
     device = open_device(options.device)
     if not isinstance(device, TimedDevice):
         raise UsageError(f"--device {options.device}: it measures no time; expected auto, cuda, cuda:N or cpu")
@@ -99,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
     asked = {
         "device": identity.option,
         "mib": options.mib,
-        "drops": drops,
-        "busy_processors": busy,
+        "drops": tuple(dict.fromkeys(options.drop or (0.03, 0.05, 0.10))),
+        "busy_processors": options.busy_processors,
     }
     seen = measure(identity, options.runs, asked, LEAST_RUNS)
     found = tables(seen, identity.on_host)

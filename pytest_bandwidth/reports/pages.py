@@ -8,27 +8,24 @@ Vega with its expression interpreter, so that the policy needs no ``unsafe-eval`
 from __future__ import annotations
 
 import base64
-import contextlib
 import gzip
 import hashlib
 import importlib.util
 import json
 import math
-import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.summary import severity_in
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.atomic import write_whole
-from pytest_bandwidth.storage.own_folders import cache_folder
+from pytest_bandwidth.storage.own_folders import cache_folder, what_is_wrong
 from pytest_bandwidth.storage.saved_run import RunDocument
 
 if TYPE_CHECKING:
@@ -299,29 +296,20 @@ def charts_available() -> bool:
 @cache
 def javascript_bundle() -> str:
     """Return the script that sets `window.vegaEmbed`, safe in a script element: no ``</script``, no ``<!--``."""
-    file = cache_folder() / f"vega-{version('vl-convert-python')}.js"
-    known = _read(file)
-    if known is not None:
-        return known
+    folder = cache_folder()
+    file = folder / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    is_own = what_is_wrong(folder) is None  # pages run the copy: no other user may have written it
+    if is_own:
+        with suppress(OSError, UnicodeDecodeError):
+            if known := file.read_text(encoding="utf-8"):
+                return known
     import vl_convert
 
     made: str = vl_convert.javascript_bundle(_SNIPPET)
     bundle = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    # The write is atomic. If the cache cannot be written, the next page only takes a second longer.
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(file, bundle.encode(), mode=0o600)  # for this user alone
+    if is_own:
+        with suppress(OSError):  # the next page takes a second longer
+            write_whole(file, bundle.encode(), mode=0o600)
     return bundle
-
-
-def _read(file: Path) -> str | None:
-    """Read the cached copy, which pages run; None without one, or if another user could have written it."""
-    try:
-        with file.open(encoding="utf-8") as opened:
-            state, folder = os.fstat(opened.fileno()), file.parent.stat()
-            own = state.st_uid == folder.st_uid == os.getuid()
-            if not own or (state.st_mode | folder.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-                return None
-            return opened.read() or None
-    except (OSError, UnicodeDecodeError):
-        return None

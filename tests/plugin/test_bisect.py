@@ -208,7 +208,7 @@ BAD_USE = [
     (("main~1", "main", "test_copy.py"), "TEST is 'test_copy.py', expected one as pytest names it"),
     (("main~1", "main", "test_copy.py::test_copy"), "has no such test: expected one .* with its parameters"),
     (("main~1", "main", "test_none.py::test_copy"), "has no test_none.py"),
-    (("--timeout", "0", "main~1", "main", TEST), "--timeout 0: expected more than 0"),
+    (("--timeout", "0", "main~1", "main", TEST), "--timeout: found '0', expected seconds, more than 0"),
 ]
 
 

@@ -51,11 +51,8 @@ class FleetCaller:
     command's exit status, and document is the fleet's, None if no card was found.
     """
 
-    def __init__(
-        self, options: argparse.Namespace, environment: Mapping[str, Any] | None, timeout_seconds: float, retries: int
-    ) -> None:
+    def __init__(self, options: argparse.Namespace, environment: Mapping[str, Any] | None) -> None:
         self._options, self._runtime_env = options, environment
-        self._timeout_seconds, self._retries = timeout_seconds, retries
         self._started = time.time()
         self._cards: list[Card] = []
         self._rows: dict[int, CardRow] = {}
@@ -102,7 +99,7 @@ class FleetCaller:
                 task = self._task(settings_of(config))
                 nodes = {card.node_id for card in self._cards}
                 write_line(config, f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
-                schedule = Schedule(cluster, task, self._retries, partial(write_line, config))
+                schedule = Schedule(cluster, task, options.retries, partial(write_line, config))
                 try:
                     schedule.run(self._cards, partial(self._take, config))
                 finally:
@@ -150,7 +147,7 @@ class FleetCaller:
     def _task(self, settings: Settings) -> Task:
         """Return the task of every card: the caller's arguments, and its baseline. Raises OSError, BandwidthError."""
         options, path = self._options, settings.baseline
-        task = Task(tuple(options.rest), options.chdir, options.python, self._timeout_seconds)
+        task = Task(tuple(options.rest), options.chdir, options.python, options.timeout)
         if path is None:
             return task
         a_folder = is_folder(path)
@@ -170,7 +167,7 @@ class FleetCaller:
         seconds: float,
     ) -> None:
         """Read a card's outcome, and report it as pytest reports a test."""
-        row, results = read_result(card, outcome, attempts, seconds, self._timeout_seconds)
+        row, results = read_result(card, outcome, attempts, seconds, self._options.timeout)
         of_gpu = row.card.name != row.card.node
         if results is not None and of_gpu and results.device["kind"] == "cpu" and settings_of(config).device == "auto":
             name = results.device["name"]

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.cli.main import INTERRUPTED, UNUSABLE, write_output
+from pytest_bandwidth.cli.main import INTERRUPTED, UNUSABLE, checked, write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_count, parse_positive
-from pytest_bandwidth.domain.values import parsed
 from pytest_bandwidth.features.fleet.caller import FleetCaller
 from pytest_bandwidth.features.fleet.cluster import MISSING
 from pytest_bandwidth.features.fleet.overview import render_fleet
@@ -51,9 +50,19 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL|NODE",
         help="only GPUs of this model, or this host, address or node id; may be repeated",
     )
-    parser.add_argument("--timeout", metavar="S", default="3600", help="seconds for each card's pytest (default: 3600)")
     parser.add_argument(
-        "--retries", metavar="N", default="0", help="further attempts for a card that did not report (default: 0)"
+        "--timeout",
+        type=checked(parse_positive),
+        default=3600.0,
+        metavar="S",
+        help="seconds for each card's pytest (default: 3600)",
+    )
+    parser.add_argument(
+        "--retries",
+        type=checked(parse_count),
+        default=0,
+        metavar="N",
+        help="further attempts for a card that did not report (default: 0)",
     )
     parser.add_argument(
         "--chdir", metavar="DIR", help="the checkout on every node (default: Ray ships the current folder)"
@@ -81,8 +90,7 @@ def run(options: argparse.Namespace) -> int:
     environment = None
     if options.runtime_env is not None:
         environment = read_runtime_env(options.runtime_env, ships_folder=options.chdir is None)
-    timeout_seconds = parsed("--timeout", options.timeout, parse_positive)
-    caller = FleetCaller(options, environment, timeout_seconds, parsed("--retries", options.retries, parse_count))
+    caller = FleetCaller(options, environment)
     # The caller has no workers of its own, even if the ini file asks for some.
     alone = ["-n0"] if find_spec("xdist") is not None else []
     # This command is the plugin's own module, loaded before pytest could rewrite its assertions.

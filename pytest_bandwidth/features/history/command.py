@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pytest_bandwidth.cli.main import checked
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.interpreter import gc_disabled
 from pytest_bandwidth.domain.text import Address, is_address
+from pytest_bandwidth.domain.values import count
 from pytest_bandwidth.features.history.change_points import start_search
 from pytest_bandwidth.features.history.trend import METRICS
 
@@ -16,7 +18,6 @@ NEWEST_RUNS = 2000
 NEWEST_WITHOUT_KEY = 100
 COMMITS_SHOWN = 20
 NEWEST_DAYS_OF_CARDS = 2000
-_MOST_RUNS = 10_000
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +28,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=("gpu",), help="each card ÷ its model's median, and those that drift away")
     parser.add_argument(
         "--newest",
-        type=_runs,
+        type=checked(count(1)),
         metavar="N",
         help="newest runs of each test to look at (2000; without KEY 100); with --by gpu: days (2000)",
     )
-    parser.add_argument("--commits", type=_runs, default=COMMITS_SHOWN, metavar="N", help="newest commits to list (20)")
+    parser.add_argument(
+        "--commits", type=checked(count(1)), default=COMMITS_SHOWN, metavar="N", help="newest commits to list (20)"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="FILE.html: a page with charts")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--sql", metavar="SELECT", help="one question of your own over the table `history`")
@@ -56,9 +59,3 @@ def run(options: argparse.Namespace) -> int:
 
 def _place(text: str) -> Path | Address:
     return Address(text) if is_address(text) else Path(text)
-
-
-def _runs(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_RUNS:
-        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected a whole number from 1 to {_MOST_RUNS}")
-    return int(text)

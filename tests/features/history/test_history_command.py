@@ -119,11 +119,11 @@ def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one
     assert (runs(), runs("--newest", 5), runs(COPY), runs(COPY, "--newest", 2)) == (3, 5, 4, 2)
 
 
-@pytest.mark.parametrize("value", ["0", "10001", "9" * 5000])
+@pytest.mark.parametrize("value", ["0", "9" * 5000])
 def test_a_number_of_runs_is_bounded(command, folder, value):
     said = command("history", folder, "--newest", value)
     assert said.status == 2
-    assert "expected a whole number from 1 to 10000" in said.err
+    assert "expected a whole number from 1 to 1000000" in said.err
 
 
 def test_sql_prints_a_table_or_json(command, folder):
