@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import digits
-from pytest_bandwidth.outcomes.outcome import mapping, number
 from pytest_bandwidth.reports.pages import (
     LIGHT,
     MISSING,
@@ -27,11 +26,9 @@ from pytest_bandwidth.reports.pages import (
     identity,
     layer,
     log_encoding,
-    looks,
     quantitative,
     resolved,
     test_name,
-    tooltip,
     unique,
 )
 from pytest_bandwidth.reports.text_safe import one_line
@@ -158,10 +155,10 @@ def _peak_words(run: RunDocument) -> str:
 
 def roofline_spec(run: RunDocument) -> Spec | None:
     """Return GFLOP/s over FLOP/byte, log-log; None where no result computes anything. Roofs are drawn where known."""
-    points, counted = _roofline_points(run)
+    points = _roofline_points(run)
     if not points:
         return None
-    intensities = [p["intensity"] for p in (*points, *counted)]
+    intensities = [p["intensity"] for p in points]
     low, high = min(intensities) / 1.6, max(intensities) * 1.6
     rates = [o.probe_gbps for o in run.outcomes if o.probe_gbps is not None and o.probe_gbps > 0 and o.flop > 0]
     slope = median(rates) if rates else None
@@ -176,28 +173,17 @@ def roofline_spec(run: RunDocument) -> Spec | None:
     spec = base("Roofline", subtitle, description, 300)
     marks = layer(_dots(55, 0.85), _by_ending(points, x=x, y=y), gravest_last(points))
     spec["layer"] = [*_roof_layers(roofs, x, y, high), marks]
-    if counted:
-        ring = {"type": "point", "filled": False, "size": 80, "opacity": 0.85}
-        encoding = {"x": x, "y": y, "color": {"value": "$axis"}, "tooltip": TIP_OF_ROW}
-        spec["layer"].append(layer(ring, encoding, counted))
     return spec
 
 
-def _roofline_points(run: RunDocument) -> tuple[Points, Points]:
-    """Return the points of results that compute, and points by DRAM's counted bytes, where these were counted."""
+def _roofline_points(run: RunDocument) -> Points:
+    """Return the points of results that compute."""
     points: Points = []
-    counted: Points = []
     for i, one in enumerate(run.outcomes):
         intensity, seconds, gbps = one.arithmetic_intensity, one.seconds, one.gbps
-        if one.flop <= 0 or not intensity or not seconds or not gbps or min(intensity, seconds, gbps) <= 0:
-            continue
-        point = {**identity(run, i, one), "intensity": intensity, "gflops": one.flop / seconds / 1e9}
-        points.append(point)
-        dram = mapping(one.detail, "dram")
-        moved = (number(dram, "bytes_read") or 0) + (number(dram, "bytes_written") or 0)
-        if moved > 0:
-            counted.append({**point, "intensity": one.flop / moved})
-    return points, counted
+        if one.flop > 0 and intensity and seconds and gbps and min(intensity, seconds, gbps) > 0:
+            points.append({**identity(run, i, one), "intensity": intensity, "gflops": one.flop / seconds / 1e9})
+    return points
 
 
 def _roofs(run: RunDocument, low: float, high: float, slope: float | None) -> Points:
@@ -249,34 +235,6 @@ def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]
         if labels:
             mark = {"type": "text", "align": align, "baseline": "bottom", "dy": -4, "dx": dx}
             yield layer(mark, {"x": x, "y": y, "text": {"field": "roof"}}, labels)
-
-
-# ---- one result, opened: the page holds one spec, and the data of every result (details.py) --------------------------
-
-
-def runs_spec() -> Spec:
-    """Draw the judged figure over the baseline's runs: datasets runs = {position, value, kind, label} and limits."""
-    spec = base("", "", "The baseline's runs, the oldest first, then this run and its new processes", 130)
-    y = quantitative("value", {"zero": False, "nice": True, "padding": 8}, {"title": None, "tickCount": 4})
-    x = quantitative("position", {"zero": False, "nice": False, "padding": 12}, None)
-    kinds, legend = ["baseline run", "this run", "new process"], {"orient": "top", "title": None}
-    dashed = {"condition": {"test": "datum.text === 'limit'", "value": [3, 3]}, "value": [1, 0]}
-    label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -2}
-    at_the_right = {"y": y, "x": {"value": {"expr": "width"}}, "text": {"field": "text"}}
-    encoding = {
-        "x": x,
-        "y": y,
-        "color": looks("kind", kinds, ["$mark", "$ink", "$other"], legend),
-        "shape": looks("kind", kinds, ["circle", "diamond", "square"], legend),
-        "tooltip": tooltip("kind", "figure", "when"),
-    }
-    limits, runs = {"name": "limits"}, {"name": "runs"}
-    spec["layer"] = [
-        layer({"type": "rule", "color": "$axis"}, {"y": y, "strokeDash": dashed}, data=limits),
-        layer(label, at_the_right, data=limits),
-        layer({"type": "point", "filled": True, "size": 60, "opacity": 1}, encoding, data=runs),
-    ]
-    return spec
 
 
 CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-from pytest_bandwidth.domain.text import escaped, short_commit
+from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.judging.limits import OF_PEAK, floor_of, is_of_resources
@@ -56,7 +56,6 @@ def detail_of(outcome: Outcome, found: Iterable[Column]) -> dict[str, Any]:
         "conditions": _conditions(outcome),
         "tables": tables,
         "code": escaped(outcome.code_diff[:CODE_AT_MOST]),
-        "history": runs_of(outcome),
     }
     return {name: value for name, value in panel.items() if value}
 
@@ -186,54 +185,6 @@ def _known(facts: Facts) -> Facts:
     return [(label, value) for label, value in facts if value]
 
 
-# ---- data of the chart ------------------------------------------------------------------------------------------
-
-
-def runs_of(outcome: Outcome) -> dict[str, Any]:
-    """Return data of the runs chart: GB/s, or percent of the probe; empty where there is nothing to compare with."""
-    verdict, baseline = outcome.verdict, outcome.baseline or {}
-    figure, own = figure_name(outcome), own_figure(outcome)
-    scale = 100.0 if figure == "relative" else 1.0
-    runs = []
-    for run in sequence(baseline, "runs"):
-        value = number(run, figure)
-        if value is None and figure == "relative":
-            gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
-            value = gbps / probe if gbps is not None and probe else None
-        if value is not None:
-            stamps = (one_line(text(run, "at"), 40), one_line(short_commit(text(run, "commit")), 16))
-            runs.append((_four(value * scale), ", ".join(stamp for stamp in stamps if stamp)))
-    limits = _limits(outcome, scale)
-    if own is None or not (limits or runs):
-        return {}
-    fresh = sequence(verdict, "confirmations") if text(verdict, "figure") else ()
-    return {
-        "unit": "% of the probe" if figure == "relative" else "GB/s",
-        "runs": runs,
-        "own": _four(own * scale),
-        "fresh": [_four(value * scale) for value in fresh[:20]],
-        "limits": limits,
-    }
-
-
-def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
-    verdict = outcome.verdict
-    reference, allowed = number(verdict, "reference"), number(verdict, "allowed_drop")
-    floor = floor_of(text(verdict, "rule"))
-    if reference is None or is_of_resources(floor):
-        return []
-    if floor is None:
-        limits = [(_four(reference * scale), reference_name(outcome))]
-        return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
-    if floor in OF_PEAK:
-        share = outcome.sol if floor == "min_sol" else outcome.utilization
-        if not share or outcome.gbps is None:
-            return []
-        # A floor on a share of the peak, in GB/s: the peak is the row's own GB/s over its own share.
-        reference = reference * outcome.gbps / share
-    return [(_four(reference * scale), "floor")]
-
-
 def own_figure(outcome: Outcome) -> float | None:
     """Return this run's value of the figure that was judged: GB/s, or a share of the probe."""
     return outcome.relative if figure_name(outcome) == "relative" else outcome.gbps
@@ -253,7 +204,3 @@ def figure_name(outcome: Outcome) -> str:
     verdict = outcome.verdict
     on_probe = text(verdict, "figure") == "relative" or floor_of(text(verdict, "rule")) == "min_relative"
     return "relative" if on_probe else "gbps"
-
-
-def _four(value: float) -> float:
-    return float(f"{value:.4g}") if abs(value) < 1e4 else float(f"{value:.5g}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.domain.text import short_commit
-from pytest_bandwidth.features.html.charts import runs_spec, token_specs
+from pytest_bandwidth.features.html.charts import token_specs
 from pytest_bandwidth.features.html.details import detail_of
 from pytest_bandwidth.outcomes.outcome import Outcome
 from pytest_bandwidth.outcomes.run_findings import DEVICE_LOSS
@@ -113,7 +113,6 @@ def _page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> dict
         "sort": {column.key: [row.cells[i].sort for row in table.rows] for i, column in enumerate(table.columns)},
         "rowOf": [position[index] for index in range(len(run.outcomes))] if specs else [],
         "charts": specs,
-        "runsChart": runs_spec() if specs else None,
         "palettes": {"light": LIGHT, "dark": DARK},
     }
 

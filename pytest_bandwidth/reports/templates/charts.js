@@ -17,7 +17,7 @@ function element(name, className, text) {
 }
 
 // charts: specs by the name that a figure's data-chart gives. tipOf(datum, value): [label, text] pairs of a tooltip, the
-// first its heading. clicked(datum): a mark was clicked. Returns draw(container, spec) and redraw(force) for further charts.
+// first its heading. clicked(datum): a mark was clicked.
 function chartDrawer({ palettes, charts, tipOf, clicked }) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -60,7 +60,7 @@ function chartDrawer({ palettes, charts, tipOf, clicked }) {
 
   async function draw(container, spec) {
     if (!window.vegaEmbed) return;
-    const width = container.clientWidth - (container.closest(".pane") ? 14 : 0);
+    const width = container.clientWidth;
     if (width <= 0) return;
     drawn.get(container)?.view.finalize();
     const palette = palettes[dark.matches ? "dark" : "light"];
@@ -80,11 +80,8 @@ function chartDrawer({ palettes, charts, tipOf, clicked }) {
   }
 
   function redraw(force) {
-    for (const [container, { spec, width, view }] of drawn) {
-      if (!container.isConnected) {
-        view.finalize();
-        drawn.delete(container);
-      } else if (force || Math.abs(container.clientWidth - width) > 8) draw(container, spec);
+    for (const [container, { spec, width }] of drawn) {
+      if (force || Math.abs(container.clientWidth - width) > 8) draw(container, spec);
     }
   }
 
@@ -113,5 +110,4 @@ function chartDrawer({ palettes, charts, tipOf, clicked }) {
   addEventListener("beforeprint", () => {
     for (const figure of document.querySelectorAll("figure[data-chart]:empty")) draw(figure, charts[figure.dataset.chart]);
   });
-  return { draw, redraw };
 }

@@ -54,19 +54,6 @@ def test_the_roofline_places_each_result_and_draws_failed_ones_last_never_by_col
     assert layer["encoding"]["shape"]["field"] == layer["encoding"]["color"]["field"] == "ending"
 
 
-def test_what_dram_really_moved_is_a_ring_beside_the_point(document: dict[str, Any]) -> None:
-    computing = next(r for r in document["results"] if r["flop"])
-    dram = {name: 2 * computing[name] for name in ("bytes_read", "bytes_written")}
-    counted = {**computing, "detail": {"dram": dram}}
-    results = [counted if r is computing else r for r in document["results"]]
-    spec = chart_specs({**document, "results": results})["roofline"]
-    (ring,) = spec["layer"][-1]["data"]["values"]
-    (point,) = (p for p in spec["layer"][-2]["data"]["values"] if p["row"] == ring["row"])
-    assert not spec["layer"][-1]["mark"]["filled"]
-    assert ring["intensity"] == pytest.approx(point["intensity"] / 2)
-    assert ring["gflops"] == point["gflops"]
-
-
 def test_roofs_meet_at_the_ridge_and_without_a_peak_there_is_the_probe_alone(document: dict[str, Any]) -> None:
     spec = chart_specs(document)["roofline"]
     corners = [v for layer in spec["layer"] for v in layer["data"]["values"] if v.get("roof", "").endswith("fp32")]

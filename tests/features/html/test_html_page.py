@@ -147,8 +147,6 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
     assert "likely cause  registers 32 → 96" in panel["message"].replace("\xa0", " ")
     assert panel["source"].startswith("tests/kernels/test_copy.py:")
     assert panel["conditions"][0] == ["SM clock", "1410 MHz", "1380 MHz"]
-    assert len(panel["history"]["runs"]) == 5
-    assert len(panel["history"]["fresh"]) == 3
 
 
 def test_floors_are_shown_in_shares_of_the_peak_and_limits_of_registers_are_no_bandwidth() -> None:
@@ -157,9 +155,8 @@ def test_floors_are_shown_in_shares_of_the_peak_and_limits_of_registers_are_no_b
     _, facts = opened(replace(outcome, status="REGRESSED", verdict=missed))
     assert (facts["floor"], facts["new processes"]) == ("80.0 %", "41.0 %, 42.0 %")
     judged = {"rule": "floor:max_registers", "observed": 72, "reference": 64}
-    panel, facts = opened(replace(outcome, status="REGRESSED", verdict=judged))
+    _, facts = opened(replace(outcome, status="REGRESSED", verdict=judged))
     assert (facts["compared"], facts["limit"]) == ("72.0", "64.0")
-    assert "limits" not in panel["history"] or not panel["history"]["limits"]
 
 
 @pytest.mark.parametrize(
@@ -174,9 +171,8 @@ def test_floors_are_shown_in_shares_of_the_peak_and_limits_of_registers_are_no_b
 def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dict[str, Any], label: str) -> None:
     outcome = run_documents.outcomes(1)[0]
     judged = {**outcome.verdict, "facts": {}, "figure": "gbps", "observed": 90.0, "reference": 100.0, **verdict}
-    panel, facts = opened(replace(outcome, verdict=judged))
+    _, facts = opened(replace(outcome, verdict=judged))
     assert (facts["compared"], facts[label]) == ("90.0 GB/s", "100 GB/s")
-    assert label in str(panel["history"]["limits"])
 
 
 @pytest.mark.parametrize(

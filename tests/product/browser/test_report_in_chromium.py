@@ -118,15 +118,6 @@ def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(opened):
     assert page.locator("tr.panel").count() == 0
 
 
-@needs_charts
-def test_a_panel_draws_the_runs(opened):
-    page = opened.page
-    page.locator("button.test").first.click()
-    page.wait_for_function("() => document.querySelectorAll('.pane svg.marks').length === 1")
-    # five baseline runs, this one, three new processes; the legend has three more
-    assert page.locator(".pane .mark-symbol.role-mark path").count() == 9
-
-
 def test_the_table_works_by_keyboard_alone(opened):
     page = opened.page
     page.keyboard.press("Tab")

@@ -9,7 +9,7 @@
 
   const figures = { intensity: "FLOP/byte", gflops: "GFLOP/s" };
 
-  // The tooltip of a result's point shows its row of the table; runs and limits have tooltips of their own.
+  // The tooltip of a result's point shows its row of the table.
   function tipOf(datum, value) {
     const row = rows[data.rowOf[datum?.row]];
     if (!row) return Object.entries(value);
@@ -69,24 +69,6 @@
     return group(title, scroller);
   }
 
-  function historyData(history) {
-    const point = (position, value, kind, stamp) => ({ position, value, kind, figure: `${value} ${history.unit}`, when: stamp || "–" });
-    const past = history.runs.map(([value, stamp], i) => point(i, value, "baseline run", stamp));
-    const own = point(past.length + 0.6, history.own, "this run");
-    const fresh = history.fresh.map((value, i) => point(past.length + 1.2 + i * 0.6, value, "new process"));
-    return { runs: [...past, own, ...fresh], limits: history.limits.map(([value, text]) => ({ value, text })) };
-  }
-
-  function pane(title, datasets) {
-    const box = element("div", "pane");
-    const figure = element("div", "chart");
-    box.append(element("h3", "", title), figure);
-    // A layer over no data at all would have no scale.
-    const spec = { ...data.runsChart, datasets };
-    spec.layer = spec.layer.filter((layer) => !layer.data || datasets[layer.data.name].length);
-    return { box, draw: () => draw(figure, spec) };
-  }
-
   function codeDiff(text) {
     const box = element("pre", "code");
     box.tabIndex = 0;
@@ -116,8 +98,6 @@
     if (found.name !== `${row.place}::${row.name}`) cell.append(element("p", "full", found.name));
     cell.append(where);
     if (found.message || found.reason) cell.append(element("p", found.message ? "said" : "said calm", found.message || found.reason));
-    const runs = found.history && data.runsChart ? pane(`Against the baseline's runs, ${found.history.unit}`, historyData(found.history)) : null;
-    if (runs) cell.append(runs.box);
     const groups = element("div", "groups");
     if (found.findings) groups.append(findingList(found.findings));
     if (found.verdict) groups.append(factList("Verdict", found.verdict));
@@ -130,7 +110,7 @@
       cell.append(grid(`${table.title}${more}`, table.head, table.rows));
     }
     if (found.code) cell.append(codeDiff(found.code));
-    return { line, draw: () => runs?.draw() };
+    return line;
   }
 
   function toggle(row, open) {
@@ -138,16 +118,13 @@
     row.button.setAttribute("aria-expanded", String(open));
     row.line.classList.toggle("open", open);
     if (open) {
-      const panel = panelOf(row);
-      row.panel = panel.line;
-      row.line.after(panel.line);
-      row.button.setAttribute("aria-controls", panel.line.id);
-      panel.draw();
+      row.panel = panelOf(row);
+      row.line.after(row.panel);
+      row.button.setAttribute("aria-controls", row.panel.id);
     } else {
       row.panel.remove();
       row.panel = null;
       row.button.removeAttribute("aria-controls");
-      redraw(false);
     }
   }
 
@@ -280,7 +257,7 @@
     }
   }
 
-  const { draw, redraw } = chartDrawer({ ...data, tipOf, clicked });
+  chartDrawer({ ...data, tipOf, clicked });
   document.getElementById("plain").remove();
   if (bodies.length) {
     prepare();
