@@ -27,7 +27,6 @@ from pytest_bandwidth.baseline.locate import slug
 from pytest_bandwidth.cli.main import refuse_own_input, write_output
 from pytest_bandwidth.devices.base import TEXT_NAME
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measured.measurement import NOTE
 from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.text import DOCUMENTATION, shown
 from pytest_bandwidth.domain.units import counted, format_moment
@@ -344,7 +343,7 @@ class _Result:
     rule: str
     short: str
     help: str
-    level: Literal["error", "warning", "note"]
+    level: Literal["error", "warning"]
     message: str
     test: str
     own: _Place
@@ -381,7 +380,7 @@ class _Result:
 def render_sarif(document: Mapping[str, Any]) -> str:
     """Return a SARIF log of one run: an error where a test fails, a warning where it could not be judged.
 
-    Other findings of a test are notes. Kernels' files are looked up in the checkout of the current folder.
+    Kernels' files are looked up in the checkout of the current folder.
     Raises UsageError for an invalid document.
     """
     run = read_document(document)
@@ -424,10 +423,6 @@ def _results(run: RunDocument) -> Iterator[_Result]:
         place = own(outcome.file or outcome.nodeid.partition("::")[0], outcome.line)
         if outcome.xfail is None and (level := _LEVELS.get(severity_in(outcome, strict=run.strict))):
             yield _judged(outcome, level, place, file_of)
-        for finding in outcome.findings:
-            if finding.get("level") == NOTE:
-                code, message = finding.get("code", NOTE)[:LONGEST_RULE], one_line(finding.get("text", ""), 500)
-                yield _Result(code, code.replace("-", " "), _TROUBLESHOOTING, "note", message, outcome.key, place)
 
 
 def _judged(outcome: Outcome, level: Literal["error", "warning"], own: _Place, file_of: _FileOf) -> _Result:

@@ -27,8 +27,6 @@ from pytest_bandwidth.session.publishing.gathered import DeviceResults, Row
 from pytest_bandwidth.storage.saved_run import check_plain, checked, parsed
 
 LONGEST_REASON, LONGEST_LINE, LONGEST_NAME = 400, 300, 200
-# A document of a thousand tests; if nothing came back, the reason names a disk with less free space.
-LITTLE_SPACE_BYTES = 4 * 2**20
 _TESTS_FAILED, _NO_TESTS = 1, 5
 _ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
 
@@ -82,7 +80,6 @@ class Returned:
     evidence: bytes | None = None
     plugin: str | None = None
     python: str = ""
-    free_bytes: int | None = None
     ray_processors: float | None = None
 
 
@@ -194,13 +191,11 @@ def _why_nothing(returned: Returned, timeout_seconds: float) -> str:
         return "no bandwidth test ran"
     how = f"exit status {returned.status}" if returned.status >= 0 else f"signal {-returned.status}"
     result = "" if returned.document is not None else " and measured nothing"
-    free = returned.free_bytes
-    disk = f"; its node's disk has {format_bytes(free)} left" if free is not None and free < LITTLE_SPACE_BYTES else ""
     # For refused arguments, pytest's output gives the reason.
     is_usage = returned.status == pytest.ExitCode.USAGE_ERROR
     errors = [line.removeprefix("ERROR: ") for line in returned.tail if is_usage and line.startswith("ERROR: ")]
     refusal = f": {escaped(errors[-1])}" if errors else ""
-    return f"pytest ended with {how}{result}{disk}{refusal}"
+    return f"pytest ended with {how}{result}{refusal}"
 
 
 def _failed(outcomes: list[Outcome]) -> str:

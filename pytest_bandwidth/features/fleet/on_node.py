@@ -7,7 +7,6 @@ imports are of the standard library.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -55,7 +54,7 @@ class Runner:
 
         status: pytest's exit status; None where it was ended after the time-out. document, evidence: what it wrote;
         None where it wrote nothing, or more than allowed: document_bytes is the size. plugin: where nothing was
-        written, the plugin's version there; "" without the plugin. free_bytes: on the disk of temporary files.
+        written, the plugin's version there; "" without the plugin.
         ray_processors: processors that Ray's own processes used before it began. Idle, they use nothing; what they use
         while a test measures counts as others' work.
         """
@@ -78,7 +77,6 @@ class Runner:
                 "document_bytes": file.stat().st_size if file.exists() else 0,
                 "evidence": _read(folder / "evidence.json"),
                 "python": task["python"] or sys.executable,
-                "free_bytes": shutil.disk_usage(folder).free,
                 "ray_processors": used_by_ray,
             }
         if document is None and status is not None:

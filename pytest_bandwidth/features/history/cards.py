@@ -5,7 +5,6 @@ A change by a commit, or of the whole fleet, moves the model's median too: the s
 
 A fleet has tens of millions of figures in years. They are read once, into a table of two hashes and the figure, for
 DuckDB's medians. If they are too many for a few seconds, only every second, third, … day is read.
-The meaning of the hashes is looked up among the rows of one test, which nearly every card ran.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ from pytest_bandwidth.features.history.reading import History, Row, quoted
 from pytest_bandwidth.features.history.trend import BARS_IN_OVERVIEW, MOMENT, Level, bars, level_plain
 from pytest_bandwidth.outcomes.run_findings import FEWEST_DEVICES
 from pytest_bandwidth.reports.summary import signed_percent
-from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import LARGEST, SMALLEST
 
-TEXT_AT_MOST = 300
 # Change points take time that grows with the square of the points, and a stretch's median has less noise than a day's.
 POINTS_AT_MOST = 100
 # A card drifts if its last level is this much further from the model's median than its first: a quarter of a tolerance.
@@ -137,7 +134,9 @@ def card_days_in(
     shares = history.rows(
         "SELECT card, median(figure / middle), count(*) FROM figures JOIN middles USING (alike) GROUP BY card"
     )
-    known = _days_by_hash(history, seen, given, shares)
+    # By hash: day, commit, uncommitted, kind, device, serial and host.
+    named = history.rows(f"SELECT {_COLUMNS_OF_CARD}, {_NAMES_OF_CARD} {seen} GROUP BY {_CARD}", given)
+    known = {row[0]: row[1:] for row in named}
     together: dict[Row, set[str]] = {}
     for *alike, serial, _ in known.values():
         together.setdefault(tuple(alike), set()).add(serial)
@@ -148,18 +147,6 @@ def card_days_in(
             day, _, _, kind, device = alike
             found.append(CardDay(kind, device, serial, host, day, share, figures))
     return found, every
-
-
-def _days_by_hash(history: History, seen: str, given: Sequence[object], shares: Sequence[Row]) -> dict[int, Row]:
-    """Return the values behind each hash of a card's day: day, commit, uncommitted, kind, device, serial and host."""
-    names = f"SELECT {_COLUMNS_OF_CARD}, {_NAMES_OF_CARD} {seen}"
-    one_test = history.rows(f"SELECT test {seen} LIMIT 1", given)
-    for test in one_test[0][:1] if one_test else ():
-        among = f"test = ${len(given) + 1}"
-        known = {row[0]: row[1:] for row in history.rows(f"{names} AND {among} GROUP BY {_CARD}", [*given, test])}
-        if all(card in known for card, _, _ in shares):
-            return known
-    return {row[0]: row[1:] for row in history.rows(f"{names} GROUP BY {_CARD}", given)}
 
 
 def cards_of(days: Iterable[CardDay]) -> list[Card]:
@@ -233,17 +220,3 @@ def card_plain(card: Card) -> dict[str, Any]:
             for level in card.levels
         ],
     }
-
-
-def render_cards(cards: Sequence[Card], every: int) -> str:
-    """Return the page: a row for each card; no scripts, no network. every: as for `drift_lines`."""
-    from pytest_bandwidth.reports.pages import Templates  # brings Jinja2
-
-    sentence, *drifting = (one_line(line, TEXT_AT_MOST) for line in drift_lines(cards, every))
-    return Templates("pytest_bandwidth.features.history").page(
-        "card_trends.html.j2",
-        sentence=sentence,
-        drifting=drifting,
-        headings=CARD_HEADINGS,
-        rows=[[one_line(cell, TEXT_AT_MOST) for cell in card_row(card)] for card in cards],
-    )

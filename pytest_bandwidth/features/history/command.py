@@ -52,6 +52,8 @@ def run(options: argparse.Namespace) -> int:
         from pytest_bandwidth.features.history import show
 
         if options.by is not None:
+            if options.output is not None:
+                raise UsageError(f"-o {options.output}: found --by {options.by}, which has no page, expected --json")
             return show.show_cards(options, options.newest or NEWEST_DAYS_OF_CARDS, search)
         newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
         return show.show(options, newest, search)

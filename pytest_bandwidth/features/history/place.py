@@ -17,7 +17,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import shutil
 import stat
 import time
 import warnings
@@ -32,7 +31,6 @@ from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import Address
-from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.storage.atomic import real_path, replacing, write_whole
 from pytest_bandwidth.storage.own_folders import cache_folder, what_is_wrong
 
@@ -348,12 +346,6 @@ def fetch_all(bucket: Bucket, folder: Path) -> None:
         with os.scandir(folder) as entries:
             known = {entry.name: entry.stat().st_size for entry in entries if is_of_a_history(entry.name)}
         wanted = {name: size for name, size in sizes.items() if known.get(name) != size}
-        needed, free = sum(wanted.values()), shutil.disk_usage(folder).free
-        if needed > free:
-            raise UsageError(
-                f"{bucket}: found {format_bytes(needed)} to fetch, expected no more than the {format_bytes(free)} that "
-                f"are free for {folder}: set XDG_CACHE_HOME"
-            )
         whole = bucket.fetch(wanted, folder)
         if whole and seen is not None and seen <= sizes.keys():
             for name in known.keys() - sizes.keys():

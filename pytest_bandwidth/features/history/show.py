@@ -96,9 +96,7 @@ def show_cards(options: argparse.Namespace, newest_days: int, search: Search) ->
     cards = [replace(card, levels=levels_of(card.values, places)) for card, places in zip(found, starts, strict=True)]
     # Those that drift first, then by how far each lies from its model's median.
     cards.sort(key=lambda one: (not one.drifts, -abs(one.levels[-1].value - 1)))
-    if options.output is not None:
-        write_output(options.output, of_cards.render_cards(cards, every), HTML)
-    elif options.json:
+    if options.json:
         print_json({"figure": figure, "every_day": every, "cards": list(map(of_cards.card_plain, cards))})
     else:
         rows = [of_cards.card_row(card) for card in cards]

@@ -37,7 +37,7 @@ RULE = objects(id={**STRING, "maxLength": 255}, shortDescription=TEXT, fullDescr
 RESULT = objects(
     "relatedLocations",
     ruleId=STRING,
-    level={"enum": ["error", "warning", "note"]},
+    level={"enum": ["error", "warning"]},
     message=TEXT,
     locations=lists(LOCATION, minItems=1, maxItems=1),
     relatedLocations=lists(LOCATION),
@@ -115,12 +115,7 @@ def test_levels_are_those_of_annotations_and_what_is_expected_to_fail_is_no_resu
     assert checked(of_run(*run_documents.outcomes(5)))["results"] == []
 
 
-def test_a_finding_that_people_are_shown_is_a_note_and_a_failure_that_a_plugin_hides_an_error():
-    note = {"code": "declared-bytes-read", "text": "declared 4 kB read, the kernel touches 2 kB", "level": "note"}
-    row = replace(run_documents.outcomes(1)[0], findings=(note, {**note, "level": "detail"}))
-    (result,) = checked(of_run(row))["results"]
-    assert (result["ruleId"], result["level"]) == ("declared-bytes-read", "note")
-    assert result["message"]["text"].startswith(note["text"])
+def test_a_failure_that_a_plugin_hides_is_an_error():
     finding = hidden_finding("tests/test_copy.py::test_a", "its verdict REGRESSED")
     (result,) = checked(of_run(findings=[finding]))["results"]
     assert (result["level"], place_of(result["locations"][0])) == ("error", "sub/tests/test_copy.py:1")

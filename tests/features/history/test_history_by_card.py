@@ -93,27 +93,9 @@ def test_of_more_figures_than_seconds_allow_the_days_are_thinned_and_that_is_sai
     assert "; one day in 3 was looked at (" in command("history", folder, "--by", "gpu").out
 
 
-def test_a_card_that_no_run_of_the_first_test_tells_of_is_named_too(command, tmp_path):
-    noise = random.Random(1)
-    for card in range(3):
-        add_run(tmp_path / "h", card, 0, 800.0, noise)
-    row = outcome("t.py::a_test_of_its_own", 100.0, device=replace(GPU, serial="GPU-0"))
-    environment = {"started_at": "2026-03-02T04:00:00Z", "commit": "c0"}
-    append(tmp_path / "h", run_of(row, device=replace(GPU, serial="GPU-0"), environment=environment), [row])
-    days = {card: told["days"] for card, told in by_card(command, tmp_path / "h").items()}
-    assert days == {"GPU-0": 1, "GPU-1": 1, "GPU-2": 1}
-
-
-def test_the_page_holds_the_rows_and_runs_nothing(command, folder, tmp_path):
-    page = tmp_path / "cards.html"
-    assert command("history", folder, "--by", "gpu", "-o", page).status == 0
-    text = page.read_text(encoding="utf-8")
-    assert "1 drifts away from the median of its model</h1>" in text
-    assert "<td>GPU-1</td><td>node1</td>" in text
-    assert "<script" not in text
-
-
 def test_counts_are_refused_and_so_is_a_fleet_of_two(command, folder, tmp_path):
+    said = command("history", folder, "--by", "gpu", "-o", tmp_path / "cards.html")
+    assert (said.status, "which has no page, expected --json" in said.err) == (2, True)
     assert "every card moves the same sectors" in command("history", folder, "--by", "gpu", "--figure", "sectors").err
     for card in range(2):
         add_run(tmp_path / "h", card, 0, 800.0, random.Random(1))

@@ -241,12 +241,6 @@ ENDLESS = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.ran
             "SELECT * FROM range(1000000000000)",
             "more than 10 rows, expected no more: add a LIMIT or GROUP BY",
         ),
-        (
-            "ANSWER_CHARACTERS",
-            2**20,
-            "SELECT repeat('x', 300) FROM range(10000)",
-            "more than 1 MiB of text, expected no more: ask for less",
-        ),
     ],
 )
 def test_sql_of_more_than_people_wait_for_or_read_is_refused(command, folder, monkeypatch, bound, most, question, said):

@@ -99,12 +99,9 @@ def test_the_copy_is_the_users_alone_and_tells_no_secret(store, cache, monkeypat
     assert (folder / ".address").read_text() == "faulty://***@host/history\n"
 
 
-def test_a_copy_that_cannot_be_kept_is_said(address, cache, monkeypatch):
+def test_a_copy_that_cannot_be_kept_is_said(address, cache):
     appended(address, "r1")
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
-        with pytest.raises(UsageError, match=r"kB to fetch, expected no more than the 10 B that are .*XDG_CACHE_HOME"):
-            runs_in(address)
+    assert runs_in(address) == ["r1"]
     copy_of(cache).chmod(0o777)
     with pytest.raises(UsageError, match=r"found one that others may write to.*set XDG_CACHE_HOME"):
         runs_in(address)
