@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from os.path import exists, normpath  # of a path that no file system takes, Path.exists raises
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -22,8 +21,6 @@ from pytest_bandwidth.options.options import RUNS_NOTHING, settings_of, usage_er
 from pytest_bandwidth.outcomes.run_findings import Unmeasurable
 
 COLLECTED = pytest.StashKey["Collected"]()
-# A cache: a test's node id, which xdist's groups change after the collection, and the key for it.
-_KEY = pytest.StashKey[tuple[str, str]]()
 _SUITE = Path(__file__).resolve().parent.parent / "suite"
 
 
@@ -190,11 +187,7 @@ def key_of(item: pytest.Item) -> str:
 
     It is ``package.module::test`` if pytest found the file by --pyargs.
     """
-    nodeid = item.nodeid
-    known = item.stash.get(_KEY, None)
-    if known is not None and known[0] == nodeid:
-        return known[1]
-    file, _, rest = nodeid.partition("::")
+    file, _, rest = item.nodeid.partition("::")
     if "@" in rest and item.config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("xdist_group"):
         rest = rest.rpartition("@")[0]
     module = getattr(getattr(item, "module", None), "__name__", "")
@@ -202,14 +195,7 @@ def key_of(item: pytest.Item) -> str:
         module == given or module.startswith(f"{given}.")
         for given in (str(arg).partition("::")[0] for arg in item.config.args)
     )
-    key = f"{module or file}::{rest}" if by_name or _is_of_suite(item.path) else f"{file}::{rest}"
-    item.stash[_KEY] = nodeid, key
-    return key
-
-
-@cache
-def _is_of_suite(file: Path) -> bool:
-    return _SUITE in file.parents
+    return f"{module or file}::{rest}" if by_name or _SUITE in item.path.parents else f"{file}::{rest}"
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -90,8 +90,6 @@ class BandwidthSession:
         self._unmeasurable = Unmeasurable()
         # Why tests failed, by node id.
         self._failing: dict[str, str] = {}
-        # The device and its peak, and their JSON text for reports, which is the same for every test.
-        self._device_text: tuple[DeviceIdentity, Peak | None, str] | None = None
         # Node ids of the bandwidth tests, by file; set when the first test requests the fixture.
         self._by_file: dict[Path, list[str]] | None = None
 
@@ -288,10 +286,8 @@ class BandwidthSession:
         """Add the device to a test's report, if the device is available and the run measures."""
         if self._problem is not None or self._settings.disable:
             return
-        identity, peak = self._measurer.device.identity, self._measurer.peak
-        if self._device_text is None or self._device_text[:2] != (identity, peak):
-            self._device_text = identity, peak, json.dumps(device_plain(identity, peak))
-        vars(report)["bandwidth_device"] = self._device_text[2]
+        plain = device_plain(self._measurer.device.identity, self._measurer.peak)
+        vars(report)["bandwidth_device"] = json.dumps(plain)
 
     def finish(self, running: Sequence[pytest.Item]) -> None:
         """Send the controller the failed tests, unmeasurable entries, due entries, and an update's further runs.

@@ -17,7 +17,6 @@ from user_project import LINK
 
 from pytest_bandwidth.cli import selftest
 from pytest_bandwidth.cli.selftest import (
-    Judge,
     Rates,
     answer,
     main,
@@ -229,16 +228,6 @@ class TestProgress:
         assert f"pytest-bandwidth selftest: process 6 was left out: {BUSY}\n" in shown, "on a line of its own"
         assert shown[-1] == "", "the line is taken away"
 
-    def test_the_line_is_taken_away_where_it_ends_early(self, command, processes, terminal):
-        def interrupted():
-            raise KeyboardInterrupt
-
-        processes.in_place_of[3] = interrupted
-        terminal()
-        said = command(*NINE)
-        assert said.status == 130
-        assert said.err.endswith("\r\x1b[2Kinterrupted\n")
-
     def test_names_of_others_cannot_steer_a_terminal(self, capsys, terminal):
         terminal()
         ConsoleProgress("selftest").show("waits for process 7 (\x1b[31mred\nline)")
@@ -289,34 +278,17 @@ def found(same, slowed, *, tolerance=0.05, baseline_runs=5, **more):
     return rates(same, slowed, tolerance=tolerance, baseline_runs=baseline_runs, **given)
 
 
-def test_processes_too_few_or_without_the_figure_are_refused():
-    with pytest.raises(ValueError, match="8 processes, expected at least 9"):
-        found(runs(*[0.8] * 8), {})
-    judge = Judge(runs(*[0.8] * 5), "relative", 0.05, 3, on_host=False)
-    with pytest.raises(ValueError, match="1 new processes, expected 3"):
-        judge.decision([*runs(0.6, 0.6), Run(gbps=60.0)])
-    with pytest.raises(ValueError, match="measured no figure to judge"):
-        Judge([Run(gbps=80.0)], "relative", 0.05, 3, on_host=False)
-
-
 def test_what_cannot_be_told_from_noise_is_unjudged():
     assert found(runs(*[0.8] * 9), {}, tolerance=0.01, baseline_runs=1).unjudged == 1.0
     assert found(runs(*[0.8] * 9), {}, tolerance=0.1, baseline_runs=1).unjudged == 0.0
 
 
-@pytest.mark.parametrize(("events", "cases"), [(0, 1), (0, 10), (1, 20), (3, 40), (19, 20)])
+@pytest.mark.parametrize(("events", "cases"), [(0, 1), (1, 20), (19, 20)])
 def test_a_rate_at_the_limit_would_show_so_few_events_once_in_twenty(events, cases):
     limit = upper_limit(events, cases)
     few = sum(math.comb(cases, i) * limit**i * (1 - limit) ** (cases - i) for i in range(events + 1))
     assert few == pytest.approx(0.05)
-
-
-def test_limits_of_nothing_seen():
-    # 1 − 0.05^(1/n): the rule of three, for few cases.
-    assert upper_limit(0, 2) == pytest.approx(1 - math.sqrt(0.05))
-    assert upper_limit(0, 300) == pytest.approx(3 / 300, rel=0.01)
-    # Where nothing went well any rate may be.
-    assert upper_limit(0, 0) == upper_limit(5, 5) == 1.0
+    assert upper_limit(cases, cases) == upper_limit(0, 0) == 1.0, "where nothing went well any rate may be"
 
 
 ASKED = {"device": "cpu", "mib": 1, "drops": [0.05], "busy_processors": None, "turn": 1}
@@ -395,12 +367,6 @@ def test_a_device_that_cannot_be_had_is_one_line_and_status_2(capsys):
     assert said.out == ""
     assert said.err.startswith("device: found 'tape', expected auto, ")
     assert len(said.err.splitlines()) == 1
-
-
-def test_the_answer_is_one_json_document(capsys, monkeypatch):
-    monkeypatch.setattr("pytest_bandwidth.measuring.measurer.open_device", lambda _: Triads())
-    assert main(json.dumps(ASKED)) == 0
-    assert set(json.loads(capsys.readouterr().out)["runs"]) == {"0.0", "0.05"}
 
 
 SELFTEST = [sys.executable, "-m", "pytest_bandwidth.cli", "selftest", "--device=cpu"]
