@@ -201,20 +201,7 @@ class Bisection:
 
     def next(self) -> str | None:
         """Return the commit to judge next; None where no commit is left."""
-        candidates = self.candidates()
-        passed_over = set(self.skipped).intersection(candidates)
-        if not passed_over:
-            return candidates[0] if candidates else None
-        # Neighbours of a commit that cannot be judged seldom can be either: prefer commits before or after all of them.
-        stretches: list[list[str]] = [[]]
-        for commit in self.in_order():
-            if commit in passed_over:
-                stretches.append([])
-            elif commit != self.bad:
-                stretches[-1].append(commit)
-        outer = [stretch for stretch in (stretches[0], stretches[-1]) if stretch]
-        longest = max(outer or stretches, key=len)
-        return longest[len(longest) // 2] if longest else None
+        return next((commit for commit in self.candidates() if commit not in self.skipped), None)
 
     def in_order(self) -> list[str]:
         """Return all commits that may be the first bad one, the newest first."""

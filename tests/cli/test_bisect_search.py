@@ -66,15 +66,6 @@ def test_what_cannot_be_judged_is_left_beside_the_first_and_passed_over_elsewher
     )
     assert left == line[7:3:-1]
     assert steps <= 8
-    line = history.line(64)
-    broken = line[20:44]
-    for first in (5, 19, 50):
-        steps, left = searched(
-            Bisection(history.path, [line[0]], line[-1]),
-            lambda one, at=first: None if one in broken else line.index(one) >= at,
-        )
-        assert left == [line[first]]
-        assert steps <= 12, "a stretch of broken commits is left and not walked through"
 
 
 def test_branches_are_searched_too(history):

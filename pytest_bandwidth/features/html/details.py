@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,9 +16,6 @@ from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_te
 
 Facts = list[tuple[str, str]]
 ROWS_AT_MOST, FACT_AT_MOST = 100, 400
-# How a key names the file of a test that --pyargs found.
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
-COMMAND_AT_MOST = 300
 CODE_AT_MOST = 40_000
 _CODE = {"same": "the baseline's", "changed": "changed since the baseline"}
 _FIGURES = {"relative": "share of the probe", "gbps": "GB/s"}
@@ -48,7 +43,6 @@ def detail_of(outcome: Outcome, found: Iterable[Column]) -> dict[str, Any]:
         "reason": prose(outcome.reason),
         "message": prose(outcome.message or ""),
         "source": one_line(source or "", 400),
-        "command": _command(outcome),
         "findings": [prose(text(note, "text")) or clean(text(note, "code"), 80) for note in outcome.findings],
         "verdict": _verdict_facts(outcome),
         "measured": _measured_facts(outcome),
@@ -163,18 +157,6 @@ def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
 
 def _shower(figure: str) -> Any:
     return percent if figure == "relative" else format_gbps
-
-
-def _command(outcome: Outcome) -> str:
-    """Return the command that runs the test again; empty for an id with characters that a terminal may not show."""
-    nodeid = outcome.nodeid
-    if len(nodeid) > COMMAND_AT_MOST or not nodeid.isprintable() or nodeid.startswith("-") or clean(nodeid) != nodeid:
-        return ""
-    module, _, test = outcome.key.removesuffix(f" @ {outcome.label}").partition("::")
-    file, _, same = nodeid.partition("::")
-    if module != file and test == same and _MODULE.fullmatch(module):
-        return "pytest --pyargs " + shlex.quote(f"{module}::{test}")
-    return "pytest " + shlex.quote(nodeid)
 
 
 def _optional(value: float | None, show: Any) -> str:

@@ -175,20 +175,6 @@ def test_what_was_compared_stands_against_what_it_was_compared_with(verdict: dic
     assert (facts["compared"], facts[label]) == ("90.0 GB/s", "100 GB/s")
 
 
-@pytest.mark.parametrize(
-    ("nodeid", "key", "command"),
-    [
-        ("t/test_a.py::test[x-1]", "t/test_a.py::test[x-1] @ there", "pytest 't/test_a.py::test[x-1]'"),
-        ("test_a.py::test[x]", "pkg.suite.test_a::test[x] @ there", "pytest --pyargs 'pkg.suite.test_a::test[x]'"),
-        ("test_a.py::test", "$(id).x::test @ there", "pytest test_a.py::test"),
-        ("test_a.py::test", "pkg.test_a::other @ there", "pytest test_a.py::test"),
-    ],
-)
-def test_the_command_runs_the_test_again_wherever_it_was_found(nodeid: str, key: str, command: str) -> None:
-    panel, _ = opened(replace(run_documents.outcomes(1)[0], nodeid=nodeid, key=key, label="there"))
-    assert panel["command"] == command
-
-
 UNJUDGED = run_documents.outcomes(20, unjudged=4)
 
 

@@ -105,13 +105,13 @@ def test_the_filter_takes_all_words_adds_up_with_status_buttons_and_stays_when_s
 def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(opened):
     page = opened.page
     button = page.locator("button.test").first
-    name, place = button.inner_text(), page.locator(".place").first.inner_text()
+    place = page.locator(".place").first.inner_text()
     button.focus()
     page.keyboard.press("Enter")
     assert button.get_attribute("aria-expanded") == "true"
     panel = page.locator(f"#{button.get_attribute('aria-controls')}")
     shown = panel.inner_text().replace("\xa0", " ")
-    for text in ("registers 32 → 96", f"{place}:", "allowed drop", "1410 MHz", f"pytest '{place}::{name}'"):
+    for text in ("registers 32 → 96", f"{place}:", "allowed drop", "1410 MHz"):
         assert text in shown, text
     page.keyboard.press("Enter")
     assert button.get_attribute("aria-expanded") == "false"

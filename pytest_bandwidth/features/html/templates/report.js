@@ -90,7 +90,6 @@
     line.append(cell);
     const where = element("p", "where");
     if (found.source) where.append(element("span", "", found.source));
-    if (found.command) where.append(element("code", "", found.command));
     const link = element("a", "", "link to this test");
     link.href = `#${row.line.id}`;
     where.append(link);
