@@ -17,9 +17,8 @@ from children import SUPPORT, gone, wait_for
 from full_disks import file_size_limit
 from test_fleet_results import CARD
 
-from pytest_bandwidth.devices.host import ActivityWatch, shares_between
 from pytest_bandwidth.features.fleet.cards import Returned, Task, read_result
-from pytest_bandwidth.features.fleet.on_node import Runner, _ray_seconds, ray_processors
+from pytest_bandwidth.features.fleet.on_node import Runner, _ray_seconds
 
 pytestmark = pytest.mark.processes
 
@@ -201,26 +200,3 @@ def test_rays_daemons_are_told_from_what_ray_runs(tmp_path, name, is_rays):
     (tmp_path / "7" / "cmdline").write_bytes("\0".join(name).encode() + b"\0")
     (tmp_path / "7" / "stat").write_text("7 (a) name) S " + " ".join(str(i) for i in range(4, 53)))
     assert (_ray_seconds(tmp_path) == {}) is not is_rays
-
-
-def test_a_daemon_counts_while_it_works_and_not_while_it_is_idle(tmp_path):
-    """A real process by the name of Ray's: idle it uses nothing, as for the watch of any host's neighbours."""
-    script = tmp_path / "ray" / "_private" / "daemon.py"
-    script.parent.mkdir(parents=True)
-    script.write_text("import sys\nsys.stdin.readline()\nprint(flush=True)\nwhile True: pass\n")
-    with subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
-        try:
-            daemon.stdin.write(b"\n")
-            daemon.stdin.flush()
-            daemon.stdout.readline()
-            watch = ActivityWatch()
-            os.kill(daemon.pid, signal.SIGSTOP)
-            os.waitpid(daemon.pid, os.WUNTRACED)  # until it stands still
-            idle = [_ray_seconds(Path("/proc"))[str(daemon.pid)] for _ in range(2)]
-            assert idle[0] == idle[1]
-            os.kill(daemon.pid, signal.SIGCONT)
-            while ray_processors(seconds=0.2) == 0:  # on a busy machine it has to wait for its turn
-                pass
-            assert any(f"({daemon.pid})" in who for who in shares_between(watch._before, watch._read()))
-        finally:
-            daemon.kill()
