@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import importlib.util
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -228,22 +227,12 @@ def ending_encoding(present: set[str]) -> dict[str, Spec]:
 
 
 def log_encoding(field: str, title: str, values: Iterable[float], label: str) -> Spec:
-    """Return a logarithmic axis over positive values with a few round ticks; `label`: a d3 number format."""
+    """Return a logarithmic axis over positive values; `label`: a d3 number format."""
     known = list(values)
     low, high = min(known), max(known)
     low, high = low / 1.25, high * 1.25
     scale = {"type": "log", "domain": [low, high], "nice": False}
-    return quantitative(field, scale, {"title": title, "values": log_ticks(low, high), "format": label})
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten between two positive values, few enough to be read; with 2 and 5 where those are near."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    if len(decades) > 4:
-        step = math.ceil(len(decades) / 7)
-        return [float(f"1e{power}") for power in decades if power % step == 0 and low <= float(f"1e{power}") <= high]
-    marks = [float(f"{digit}e{power}") for power in decades for digit in (1, 2, 5)]
-    return [mark for mark in marks if low <= mark <= high]
+    return quantitative(field, scale, {"title": title, "tickCount": 6, "format": label})
 
 
 def identity(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:

@@ -7,7 +7,6 @@ The roofline shows the results that compute under the device's roofs (Williams, 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, Literal
@@ -172,7 +171,7 @@ def roofline_spec(run: RunDocument) -> Spec | None:
     subtitle = "; ".join(f"{what}, {digits(gbps)} GB/s" for what, gbps in known if gbps is not None)
     spec = base("Roofline", subtitle, description, 300)
     marks = layer(_dots(55, 0.85), _by_ending(points, x=x, y=y), gravest_last(points))
-    spec["layer"] = [*_roof_layers(roofs, x, y, high), marks]
+    spec["layer"] = [*_roof_layers(roofs, x, y), marks]
     return spec
 
 
@@ -215,26 +214,16 @@ def _corner(roof: str, intensity: float, gflops: float) -> dict[str, Any]:
     return {"roof": roof, "intensity": intensity, "gflops": gflops}
 
 
-def _roof_layers(roofs: Points, x: Spec, y: Spec, high: float) -> Iterable[Spec]:
+def _roof_layers(roofs: Points, x: Spec, y: Spec) -> Iterable[Spec]:
     if not roofs:
         return
     dashed = {"condition": {"test": "datum.roof === 'probe'", "value": [2, 3]}, "value": [1, 0]}
     detail, color = {"field": "roof", "type": "nominal"}, {"value": "$axis"}
     encoding = {"x": x, "y": y, "detail": detail, "color": color, "strokeDash": dashed}
     yield layer({"type": "line", "strokeWidth": 1.25}, encoding, roofs)
-    low = min(roof["intensity"] for roof in roofs)
-    from_ridge: Points = []
-    at_end: Points = []
-    for name in dict.fromkeys(roof["roof"] for roof in roofs if roof["roof"] not in ("", "probe")):
-        corners = [roof for roof in roofs if roof["roof"] == name]
-        ridge = next(roof for roof in corners if roof["gflops"] == corners[-1]["gflops"])
-        # A name begins at the ridge if there is room (few points are there), else it ends with its roof.
-        roomy = math.log(high / ridge["intensity"]) > 0.3 * math.log(high / low)
-        (from_ridge if roomy else at_end).append(ridge if roomy else corners[-1])
-    for labels, align, dx in ((from_ridge, "left", 16), (at_end, "right", 0)):
-        if labels:
-            mark = {"type": "text", "align": align, "baseline": "bottom", "dy": -4, "dx": dx}
-            yield layer(mark, {"x": x, "y": y, "text": {"field": "roof"}}, labels)
+    names = {roof["roof"]: roof for roof in roofs if roof["roof"] not in ("", "probe")}  # the last corner of each
+    mark = {"type": "text", "align": "right", "baseline": "bottom", "dy": -4}
+    yield layer(mark, {"x": x, "y": y, "text": {"field": "roof"}}, list(names.values()))
 
 
 CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {

@@ -16,7 +16,7 @@ from hostile import hostile_document
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.features.html import charts
 from pytest_bandwidth.features.html.charts import NAMED_ROWS_AT_MOST, chart_specs, render_chart
-from pytest_bandwidth.reports.pages import DARK, LIGHT, charts_available, log_ticks, resolved
+from pytest_bandwidth.reports.pages import DARK, LIGHT, charts_available, resolved
 
 needs_vl_convert = pytest.mark.skipif(
     not charts_available(), reason="vl-convert-python is not installed: pip install 'pytest-bandwidth[report]'"
@@ -93,19 +93,6 @@ def test_the_row_that_is_furthest_from_what_the_device_can_do_comes_first(peak: 
     assert shares == sorted(shares)
     assert spec["layer"][-1]["encoding"]["y"]["sort"] == [point["name"] for point in points]
     assert f"furthest from {'the peak' if peak else 'its probe'} first" in spec["title"]["subtitle"]
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0.05, 500, [0.1, 1, 10, 100]),
-        (3e6, 6e8, [5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8]),
-        (1, 1, [1]),
-        (1e-20, 1e20, [1e-18, 1e-12, 1e-6, 1, 1e6, 1e12, 1e18]),
-    ],
-)
-def test_log_axes_have_few_round_ticks(low: float, high: float, expected: list[float]) -> None:
-    assert log_ticks(low, high) == expected
 
 
 def test_colour_tokens_in_data_stay_text() -> None:
