@@ -315,15 +315,6 @@ def answered(device, **more):
     return answer(measurer, {**ASKED, **more})
 
 
-def test_figures_by_drop():
-    seconds = 12 * ELEMENTS / 100e9
-    found = answered(Triads(repeat(seconds), repeat(seconds)))
-    assert list(found) == ["runs"]
-    assert set(found["runs"]) == {"0.0", "0.05"}
-    for figures in found["runs"].values():
-        assert figures == pytest.approx({"gbps": 100.0, "relative": 1.0, "probe_gbps": 100.0})
-
-
 @pytest.mark.parametrize("drop", [0.05, 0.5])
 def test_a_drop_is_more_work_in_the_same_arrays(drop):
     device = Triads()

@@ -64,9 +64,7 @@ def test_a_process_that_has_an_ancestors_number_is_another(file):
     "content",
     [
         "not JSON",
-        "[]",
         '{"device": "cpu"}',
-        '{"device": "cpu", "from": null}',
         '{"device": "cpu", "from": [1]}',
         '{"device": "cpu", "from": ["1", "2"]}',
         '{"device": "cpu", "from": [999999999, "2"]}',

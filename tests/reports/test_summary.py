@@ -91,14 +91,6 @@ def test_what_fails_as_expected_fails_no_run(strict):
     assert [o.key for o in by_attention(several, strict=strict)] == [f"t.py::t[{n}]" for n in (2, 1, 0, 3)]
 
 
-def test_the_worst_come_first_and_names_break_ties():
-    several = rows("OK", "UNDECIDED", "REGRESSED", "MISMATCH", "REGRESSED", "IMPROVED", "REGRESSED")
-    several[4] = replace(several[4], verdict={"drop": 0.2})
-    several[6] = replace(several[6], verdict={"drop": 0.0})
-    shown = [outcome.key for outcome in by_attention(several, strict=False)]
-    assert shown == [f"t.py::t[{number}]" for number in (4, 2, 6, 3, 1, 5, 0)]
-
-
 @pytest.mark.parametrize(
     ("verdict", "loss"),
     [

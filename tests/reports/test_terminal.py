@@ -1,6 +1,5 @@
 """The terminal's lines: whatever the width tests can be told apart; evidence, pairs, and what an update changed."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -8,12 +7,9 @@ import run_documents
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import READ_OTHERWISE
-from pytest_bandwidth.features.html.page import table_of
-from pytest_bandwidth.reports.github import job_summary
 from pytest_bandwidth.reports.terminal import MOST_CHANGES, change_lines, summary_lines
 from pytest_bandwidth.reports.text_safe import natural, shortest_unique, without_common_part
 from pytest_bandwidth.reports.wording import help_link
-from pytest_bandwidth.storage.saved_run import read_document
 
 
 def shown(outcomes, width=120, **options):
@@ -151,13 +147,6 @@ def test_tests_of_one_name_are_told_apart_in_table_and_notes():
     assert "UNDECIDED a/t.py::test_a: because of a" in lines
     assert lines.count(f"    help  {help_link(OUTCOME.reason_code)}") == 2
     assert "NOTE b/t.py::test_a: passes" in lines
-
-
-def test_pages_and_summaries_for_github_have_the_same_order():
-    document = run_documents.run_document([fine(f"t.py::test_a[n{n}]") for n in (10, 2, 33, 1)])
-    page_rows = [row.name for row in table_of(read_document(document)).rows]
-    assert page_rows == [f"test_a[n{n}]" for n in (1, 2, 10, 33)]
-    assert re.findall(r"#91;n([0-9]+)&", job_summary(document)) == ["1", "2", "10", "33"]
 
 
 def test_rows_that_are_fine_are_only_counted_where_they_are_many():

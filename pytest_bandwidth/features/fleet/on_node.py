@@ -126,14 +126,14 @@ class Runner:
             _end(process)
 
 
-def ray_processors(seconds: float = WATCHING_SECONDS) -> float | None:
+def ray_processors() -> float | None:
     """Return how many processors Ray's own processes use on this machine; None where it is unknown."""
     before = _ray_seconds(Path("/proc"))
     if before is None:
         return None
-    time.sleep(seconds)  # counters grow from boot: a rate needs two readings
+    time.sleep(WATCHING_SECONDS)  # counters grow from boot: a rate needs two readings
     after = _ray_seconds(Path("/proc")) or {}
-    return sum(used - before.get(pid, used) for pid, used in after.items()) / seconds
+    return sum(used - before.get(pid, used) for pid, used in after.items()) / WATCHING_SECONDS
 
 
 def _ray_seconds(proc: Path) -> dict[str, float] | None:

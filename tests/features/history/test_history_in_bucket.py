@@ -186,15 +186,6 @@ class TestErrors:
         assert names_in(store) == ["r1.parquet"]
         assert not recwarn.list
 
-    def test_secrets_stay_out_of_it(self, monkeypatch):
-        def fail(_):
-            raise PermissionError("user:hun/ter2 may not, nor may hun/ter2 at faulty://user:hun/ter2@host/history")
-
-        monkeypatch.setattr(FaultyStore, "faults", {"ls": fail})
-        with pytest.raises(UsageError) as error:
-            known_runs(Address("faulty://user:hun/ter2@host/history"))
-        assert "hun" not in str(error.value)
-
     def test_a_put_that_fails_half_way_leaves_no_run(self, faulty, store):
         def half(path):
             Path(path).write_bytes(b"PAR1 and then")
