@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from math import exp, log
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -327,8 +326,6 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
             f"{len(serials)} units of this device ({', '.join(sorted(serials))}): their own differences count as drops"
         )
         notes.append({"code": "units", "text": text})
-    trouble = _probe_note(compared)
-    notes += [{"code": "probe", "text": trouble}] if trouble else []
     blunt = [c.decision.numbers.allowed_drop or 0.0 for c in compared if c.decision.rule == Rule.TOO_NOISY]
     if blunt:
         runs = f"{counted(count, 'reference run')} and {counted(len(loaded) - count, 'new run')}"
@@ -343,20 +340,6 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
         text = f"{len(missing)} of the reference's tests were not measured again: {shown}"
         notes.append({"code": "absent", "text": text})
     return notes
-
-
-def _probe_note(compared: Sequence[Compared]) -> str | None:
-    """Return a note if the device itself is slower: the probes' median loss is larger than the smallest tolerance."""
-    both = [c for c in compared if c.probe_before and c.probe_after and c.decision.numbers.tolerance]
-    if not both:
-        return None
-    fell = -median(log(c.probe_after / c.probe_before) for c in both if c.probe_after and c.probe_before)
-    if fell <= -log(1 - min(c.decision.numbers.tolerance or 1.0 for c in both)):
-        return None
-    return (
-        f"the probes fell by {format_percent(1 - exp(-fell), 1)} (median over the tests): the device is slower, and so "
-        "are tests judged on GB/s"
-    )
 
 
 def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequence[Mapping[str, str]]) -> list[str]:

@@ -55,12 +55,10 @@ def test_regressed_begins_past_the_gate_of_so_many_processes(command, runs, refe
 
 
 def test_memory_bound_work_is_judged_beside_its_probe(command, tmp_path, runs):
-    """GB/s fell by a tenth and so did the probe: the device's doing, said once, and no regression."""
+    """GB/s fell by a tenth and so did the probe: the device's doing, and no regression."""
     slower = [saved(tmp_path / f"down{i}.json", {COPY: 720.0}, probe_gbps=810.0) for i in range(3)]
     files = [*runs(*[800.0] * 5), *slower]
     assert judged(command, *files, "--baseline", 5)[COPY]["status"] == "OK"
-    said = command("compare", *files, "--baseline", 5)
-    assert "the probes fell by 10.0 % (median over the tests): the device is slower" in said.out
 
 
 def test_one_run_a_side_is_said_to_see_large_drops_only(command, runs):

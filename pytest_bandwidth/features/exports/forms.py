@@ -284,18 +284,16 @@ FORMS = {
 
 
 MOST_NAMED = 3
-# The usual name of standard output for programs.
-STANDARD_OUTPUT = Path("-")
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.json", help="documents that --bandwidth-json wrote")
     parser.add_argument("--format", required=True, choices=tuple(FORMS), help="the format to write")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to (default, and for -: printed)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to (default: printed)")
 
 
 def run(options: argparse.Namespace) -> int:
-    output = None if options.output == STANDARD_OUTPUT else options.output
+    output = options.output
     form = FORMS[options.format]
     if output is not None:
         refuse_own_input(output, options.runs)
