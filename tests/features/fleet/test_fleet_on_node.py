@@ -170,16 +170,6 @@ def test_a_package_in_the_current_folder_is_not_taken_for_the_installed_plugin(c
     assert Runner().run({**asdict(task(checkout)), "python": other})["plugin"] == ""
 
 
-def test_a_disk_that_fills_up_meanwhile_is_a_missing_card_with_a_tail(checkout):
-    """No file grows beyond 512 bytes: neither the output nor the document fits, and the report says how it ended."""
-    full = stand_in(checkout, "ulimit -f 1", f'exec {sys.executable} "$@"')
-    back = Runner().run({**asdict(task(checkout)), "python": full})
-    row, report = read_result(CARD, Returned(**back), 1, 1.0, 300.0)
-    assert (row.state, report) == ("missing", None)
-    assert re.fullmatch(r"pytest ended with exit status \d and measured nothing", row.reason)
-    assert "test session starts" in row.tail[0]
-
-
 def test_a_disk_that_does_not_take_the_baseline(checkout):
     given = {"baseline": "b.yaml", "files": {"b.yaml": b"schema: 2\n" * 1000}}
     with file_size_limit(100), pytest.raises(OSError, match="File too large"):
