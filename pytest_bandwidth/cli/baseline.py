@@ -19,6 +19,7 @@ from statistics import stdev
 from typing import Any, NamedTuple
 
 from pytest_bandwidth import baseline as baseline_files
+from pytest_bandwidth.baseline import locate
 from pytest_bandwidth.baseline.code_files import (
     NO_CHANGE,
     CodeChange,
@@ -28,7 +29,6 @@ from pytest_bandwidth.baseline.code_files import (
     ptx_change,
     unused_code,
 )
-from pytest_bandwidth.baseline.locate import files_in
 from pytest_bandwidth.baseline.schema import RECORDED, entry_fields
 from pytest_bandwidth.cli.main import device_words, print_json, terminal_width
 from pytest_bandwidth.devices.open import known_names, open_device, timed_on
@@ -211,17 +211,15 @@ def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
 
 
 def files_at(path: Path) -> list[Path]:
-    """Return the file itself, or the files of a folder. Raises UsageError for a folder without any."""
-    if not isdir(path):
-        return [path]
-    files = files_in(path)
+    """Return the file itself, or the files of a folder. Raises UsageError where there is none."""
+    files = locate.files_at(path)
     if not files:
-        raise UsageError(f"{path}: found a folder without .yaml files, expected baselines")
+        raise UsageError(f"{path}: found no such file, or a folder without .yaml files, expected baselines")
     return files
 
 
 def load_all(path: Path) -> list[Baseline]:
-    """Load the baselines at a path. Raises BaselineError for the first bad file, UsageError if there is no file."""
+    """Load the baselines at a path. Raises BaselineError for bad files, UsageError if there is no file."""
     return [baseline_files.load(file) for file in files_at(path)]
 
 
@@ -287,8 +285,6 @@ def _checked_at(path: Path) -> list[_Checked]:
     Two files of one device are a problem: a run could not choose between them.
     """
     try:
-        if not exists(path):
-            raise UsageError("found no such file or folder, expected baselines")
         files = files_at(path)
     except UsageError as error:
         return [_Checked(path, None, (Problem(str(path), 0, str(error).removeprefix(f"{path}: ")),))]
