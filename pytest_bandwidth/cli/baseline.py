@@ -211,7 +211,7 @@ def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
 
 
 def files_at(path: Path) -> list[Path]:
-    """Return the file itself, or the files of a folder. Raises UsageError where there is none."""
+    """Return the file itself, or the files of a folder. Raises UsageError for a path without any."""
     files = locate.files_at(path)
     if not files:
         raise UsageError(f"{path}: found no such file, or a folder without .yaml files, expected baselines")

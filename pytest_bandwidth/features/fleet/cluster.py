@@ -210,7 +210,7 @@ def _refuse_silent(address: str) -> None:
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECTING_SECONDS).close()
-    except (OSError, OverflowError, ValueError) as error:  # the latter for a port that is none
+    except (OSError, OverflowError, ValueError) as error:  # the others: a port beyond 65535
         raise UsageError(f"--address {address}: no Ray answers there ({error}): start it, or name another") from None
 
 
