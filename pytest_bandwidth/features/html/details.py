@@ -11,7 +11,6 @@ from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.judging.limits import OF_PEAK, floor_of, is_of_resources
 from pytest_bandwidth.outcomes.outcome import Outcome, mapping, number, sequence, text
 from pytest_bandwidth.reports.columns import Column, SmallTable, percent, precision_of, sol_text
-from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
 
 Facts = list[tuple[str, str]]
@@ -65,9 +64,7 @@ def _verdict_facts(outcome: Outcome) -> Facts:
         ("this run", _optional(own_figure(outcome), show)),
         ("compared", _optional(number(verdict, "observed"), compared)),
         (reference_name(outcome), _optional(number(verdict, "reference"), compared)),
-        ("change", _optional(number(verdict, "drop"), lambda v: signed_percent(-v))),
         ("allowed drop", _optional(number(verdict, "allowed_drop"), percent)),
-        ("detects", _optional(number(verdict, "detects"), percent)),
         ("costs at least", _optional(number(verdict, "low"), percent)),
         ("costs at most", _optional(number(verdict, "high"), percent)),
         ("tolerance", _optional(number(verdict, "tolerance"), percent)),
@@ -86,13 +83,9 @@ def _measured_facts(outcome: Outcome) -> Facts:
     name, rate = one_line(text(outcome.probe, "name"), 60), _optional(outcome.probe_gbps, format_gbps)
     codes = sorted({one_line(text(d, "code"), 40) for d in dropped})
     facts = [
-        ("achieved", _optional(outcome.gbps, format_gbps)),
-        ("of peak", _optional(outcome.valid_utilization, percent) if outcome.utilization_of == "peak" else ""),
         ("of the speed of light", one_line(sol_text(outcome) or "", 60)),
         ("class", one_line(outcome.utilization_class or "", 40) if outcome.is_valid else ""),
         ("probe", f"{rate} ({name})" if rate and name else rate or name),
-        ("of probe", _optional(outcome.valid_relative, percent)),
-        ("median time", _optional(outcome.seconds, format_seconds)),
         ("host time", _optional(outcome.host_seconds, format_seconds)),
         ("noise (IQR ÷ median)", _optional(outcome.noise, percent)),
         ("standard error of median", _optional(outcome.median_precision, lambda v: format_percent(v, 2))),
