@@ -24,7 +24,7 @@ TABLES: tuple[Output, ...] = ("terminal", "markdown", "html", "csv")
 # It reaches three units to either side.
 CHANGE_AXIS = 3.0
 # How precisions are written in tags, in `precision=` and in parametrised test ids.
-_PRECISIONS = {
+PRECISIONS = {
     **dict.fromkeys(("fp16-tensor", "fp16", "float16", "f16", "half"), "fp16"),
     **dict.fromkeys(("fp32", "float32", "f32", "single"), "fp32"),
 }
@@ -204,7 +204,7 @@ def _against(outcome: Outcome) -> str | None:
 def precision_of(outcome: Outcome) -> str | None:
     """Return the precision by its usual name (fp32, fp16, …), from the tags, else as measured."""
     named = outcome.tags.get("precision", outcome.precision)
-    return _PRECISIONS.get(named.lower(), named.lower()) if isinstance(named, str) else None
+    return PRECISIONS.get(named.lower(), named.lower()) if isinstance(named, str) else None
 
 
 def _operation(outcome: Outcome) -> str:

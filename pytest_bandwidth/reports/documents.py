@@ -6,11 +6,12 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.outcomes.outcome import Outcome
-from pytest_bandwidth.reports.columns import Value, columns
+from pytest_bandwidth.reports.columns import PRECISIONS, Column, Value, columns, precision_of
 from pytest_bandwidth.reports.text_safe import clean, printable_sentence
 from pytest_bandwidth.storage.saved_run import SCHEMA
 
@@ -19,16 +20,60 @@ FIRST = ("operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "
 # A spreadsheet reads these, after any white space, as the start of a formula (OWASP, CSV Injection).
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _SPACE = ("\t", "\n")
+_PRECISION = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(PRECISIONS)})(?![A-Za-z0-9])")
+# Two results move equally many bytes if these differ by no more than this share.
+_BYTES_ALIKE = 0.01
 
 
 def render_csv(outcomes: Iterable[Outcome]) -> str:
     """Render a header and a line for each result: milliseconds, GB/s, bytes, fractions; empty cells without a figure.
 
     Every cell is quoted, so that a spreadsheet with another separator does not split texts.
+    The FP16 half of a pair has both its ratios to the FP32 half.
     """
-    kept = sorted(columns("csv"), key=lambda c: FIRST.index(c.key) if c.key in FIRST else len(FIRST))
-    lines = ([written(column.value(outcome)) for column in kept] for outcome in outcomes)
+    rows = list(outcomes)
+    ratios = _fp16_over_fp32(rows)
+    of_pairs = (
+        Column("fp16_over_fp32_gb_s", "", lambda outcome: ratios.get(id(outcome), (None, None))[0]),
+        Column("fp16_over_fp32_time", "", lambda outcome: ratios.get(id(outcome), (None, None))[1]),
+    )
+    kept = sorted((*columns("csv"), *of_pairs), key=lambda c: FIRST.index(c.key) if c.key in FIRST else len(FIRST))
+    lines = ([written(column.value(outcome)) for column in kept] for outcome in rows)
     return csv_text([[line_of(column.key) for column in kept], *lines])
+
+
+def _fp16_over_fp32(outcomes: Iterable[Outcome]) -> dict[int, tuple[float | None, float | None]]:
+    """Return the ratios of GB/s and of times, by the id of a pair's FP16 half.
+
+    A pair has one shape, else one operation and as many bytes: then the times are of different work, without a ratio.
+    """
+    known = [outcome for outcome in outcomes if outcome.gbps]
+    same = _pairs(known, lambda o: {**o.tags, "precision": ""} if "operation" in o.tags else _PRECISION.sub("*", o.key))
+    taken = {id(half) for pair in same for half in pair}
+    rest = [outcome for outcome in known if id(outcome) not in taken and "operation" in outcome.tags]
+    of_operation = _pairs(rest, lambda o: {k: v for k, v in o.tags.items() if isinstance(v, str) and k != "precision"})
+    return {
+        **{id(fp16): (_ratio(fp16.gbps, fp32.gbps), _ratio(fp16.seconds, fp32.seconds)) for fp32, fp16 in same},
+        **{
+            id(fp16): (_ratio(fp16.gbps, fp32.gbps), None)
+            for fp32, fp16 in of_operation
+            if abs(fp32.bytes_moved - fp16.bytes_moved) <= _BYTES_ALIKE * fp32.bytes_moved
+        },
+    }
+
+
+def _pairs(outcomes: Iterable[Outcome], work: Callable[[Outcome], Any]) -> list[tuple[Outcome, Outcome]]:
+    """Return (FP32, FP16) of each work that has exactly one of each."""
+    groups: dict[str, dict[str | None, list[Outcome]]] = {}
+    for outcome in outcomes:
+        name = json.dumps(work(outcome), sort_keys=True, default=str)
+        groups.setdefault(name, {}).setdefault(precision_of(outcome), []).append(outcome)
+    halves = [(group.get("fp32", ()), group.get("fp16", ())) for group in groups.values()]
+    return [(fp32[0], fp16[0]) for fp32, fp16 in halves if len(fp32) == len(fp16) == 1]
+
+
+def _ratio(figure: float | None, reference: float | None) -> float | None:
+    return figure / reference if figure and reference else None
 
 
 def csv_text(rows: Iterable[Sequence[str | int]]) -> str:

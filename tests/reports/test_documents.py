@@ -37,6 +37,40 @@ def test_the_benchmark_columns_come_first_and_precisions_have_their_usual_names(
     assert [row["precision"] for row in rows] == ["fp32", "fp32", "fp16", "fp16", "fp16", "bf16"]
 
 
+def tagged(precision, nodeid="t.py::test_a", bytes_read=8, gbps=10.0, **tags):
+    one = replace(run_documents.outcomes(1)[0], nodeid=nodeid, key=nodeid, tags={**tags, "precision": precision})
+    return replace(one, bytes_read=bytes_read, bytes_written=0, gbps=gbps, seconds=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fp32", "fp16", "ratios"),
+    [
+        ({"operation": "gemm", "M": 1}, {"operation": "gemm", "M": 1, "gbps": 15.0}, ("1.5", "1")),
+        ({"nodeid": "t.py::test_a[float32-64]"}, {"nodeid": "t.py::test_a[float16-64]"}, ("1", "1")),
+        ({"operation": "copy", "version": "plain"}, {"operation": "copy", "version": "float4"}, ("", "")),
+        ({"operation": "copy", "gbps": None}, {"operation": "copy"}, ("", "")),
+        # Of another shape, with as many bytes: the times are of different work.
+        (
+            {"operation": "copy", "N": 100, "bytes_read": 1000},
+            {"operation": "copy", "N": 199, "bytes_read": 995},
+            ("1", ""),
+        ),
+        (
+            {"operation": "copy", "N": 100, "bytes_read": 1000},
+            {"operation": "copy", "N": 195, "bytes_read": 980},
+            ("", ""),
+        ),
+    ],
+)
+def test_the_fp16_half_of_a_pair_carries_the_ratios_to_the_fp32_half(fp32, fp16, ratios):
+    names = ("fp16_over_fp32_gb_s", "fp16_over_fp32_time")
+    halves = [tagged("float32", **fp32), tagged("fp16", **fp16)]
+    found = [tuple(row[name] for name in names) for row in rows_of(render_csv(halves))]
+    assert found == [("", ""), ratios]
+    # Two of one kind are ambiguous.
+    assert rows_of(render_csv([*halves, halves[0]]))[1][names[1]] == ""
+
+
 def test_no_cell_is_a_formula_and_every_text_survives_the_quoting():
     """A spreadsheet that separates by semicolons would find a cell of its own in `a;=1+1`."""
     outcomes = read_document(hostile_document()).outcomes
@@ -50,7 +84,7 @@ def test_no_cell_is_a_formula_and_every_text_survives_the_quoting():
     for line in render_csv([outcome]).splitlines():
         assert line.startswith('"')
         assert line.endswith('"')
-        assert line.count('","') == len(columns("csv")) - 1
+        assert line.count('","') == len(columns("csv")) + 1
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "＠", " =", "\t", "\n＝"])
