@@ -228,6 +228,16 @@ class TestProgress:
         assert f"pytest-bandwidth selftest: process 6 was left out: {BUSY}\n" in shown, "on a line of its own"
         assert shown[-1] == "", "the line is taken away"
 
+    def test_the_line_is_taken_away_where_it_ends_early(self, command, processes, terminal):
+        def interrupted():
+            raise KeyboardInterrupt
+
+        processes.in_place_of[3] = interrupted
+        terminal()
+        said = command(*NINE)
+        assert said.status == 130
+        assert said.err.endswith("\r\x1b[2Kinterrupted\n")
+
     def test_names_of_others_cannot_steer_a_terminal(self, capsys, terminal):
         terminal()
         ConsoleProgress("selftest").show("waits for process 7 (\x1b[31mred\nline)")
