@@ -48,10 +48,10 @@ def _fp16_over_fp32(outcomes: Iterable[Outcome]) -> dict[int, tuple[float | None
     A pair has one shape, else one operation and as many bytes: then the times are of different work, without a ratio.
     """
     known = [outcome for outcome in outcomes if outcome.gbps]
-    same = _pairs(known, lambda o: {**o.tags, "precision": ""} if "operation" in o.tags else _PRECISION.sub("*", o.key))
+    same = _pairs(known, lambda o: _tags(o, object) if "operation" in o.tags else (_PRECISION.sub("*", o.key),))
     taken = {id(half) for pair in same for half in pair}
-    rest = [outcome for outcome in known if id(outcome) not in taken and "operation" in outcome.tags]
-    of_operation = _pairs(rest, lambda o: {k: v for k, v in o.tags.items() if isinstance(v, str) and k != "precision"})
+    rest = [o for o in known if id(o) not in taken and isinstance(o.tags.get("operation"), str)]
+    of_operation = _pairs(rest, lambda o: _tags(o, str))
     return {
         **{id(fp16): (_ratio(fp16.gbps, fp32.gbps), _ratio(fp16.seconds, fp32.seconds)) for fp32, fp16 in same},
         **{
@@ -62,12 +62,15 @@ def _fp16_over_fp32(outcomes: Iterable[Outcome]) -> dict[int, tuple[float | None
     }
 
 
-def _pairs(outcomes: Iterable[Outcome], work: Callable[[Outcome], Any]) -> list[tuple[Outcome, Outcome]]:
+def _tags(outcome: Outcome, kind: type) -> tuple[str, ...]:
+    return tuple(sorted(f"{k}={v}" for k, v in outcome.tags.items() if k != "precision" and isinstance(v, kind)))
+
+
+def _pairs(outcomes: Iterable[Outcome], work: Callable[[Outcome], tuple[str, ...]]) -> list[tuple[Outcome, Outcome]]:
     """Return (FP32, FP16) of each work that has exactly one of each."""
-    groups: dict[str, dict[str | None, list[Outcome]]] = {}
+    groups: dict[tuple[str, ...], dict[str | None, list[Outcome]]] = {}
     for outcome in outcomes:
-        name = json.dumps(work(outcome), sort_keys=True, default=str)
-        groups.setdefault(name, {}).setdefault(precision_of(outcome), []).append(outcome)
+        groups.setdefault(work(outcome), {}).setdefault(precision_of(outcome), []).append(outcome)
     halves = [(group.get("fp32", ()), group.get("fp16", ())) for group in groups.values()]
     return [(fp32[0], fp16[0]) for fp32, fp16 in halves if len(fp32) == len(fp16) == 1]
 
