@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.operations.model import Operation, Sizes, sizes_of
-from pytest_bandwidth.suite.operations.table import formula_of
+from pytest_bandwidth.suite.traffic_models import formula_of
 
 Profile = Literal["quick", "full"]
 
@@ -137,7 +138,7 @@ def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str
     if not suitable:
         every = [version.small for version in OPERATIONS if version.name == operation.name]
         common = [sizes for sizes in operation.small if all(sizes in small for small in every)]
-        suitable = [max(common, key=lambda sizes: _work(operation, sizes)[1])]
+        suitable = [max(common, key=lambda sizes: _work(operation, sizes).flop)]
     for sizes in suitable if profile == "full" else suitable[-1:]:
         yield Selected(operation, dtype, 0, sizes)
 
@@ -149,10 +150,10 @@ def _suits(operation: Operation, sizes: Sizes, device_kind: str | None) -> bool:
     most_bytes, most_flop = MOST_WORK[device_kind]
     versions = [o for o in OPERATIONS if o.name == operation.name and device_kind in o.devices]
     work = [_work(version, sizes) for version in versions]
-    return all(moved <= most_bytes and flop <= most_flop for moved, flop in work)
+    return all(moved.bytes_moved <= most_bytes and moved.flop <= most_flop for moved in work)
 
 
-def _work(operation: Operation, sizes: Sizes) -> tuple[float, float]:
+def _work(operation: Operation, sizes: Sizes) -> Traffic:
     return formula_of(operation.name, operation.version).at(sizes, SIZING_DTYPE)
 
 

@@ -11,7 +11,6 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.host_kernels import HOST_KERNELS
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.operations.model import KernelStep
-from pytest_bandwidth.suite.operations.table import FORMULAS
 from pytest_bandwidth.suite.selection import (
     NOT_QUICK_OPERATIONS,
     QUICK_BFLOAT16,
@@ -20,6 +19,7 @@ from pytest_bandwidth.suite.selection import (
     selected,
     target_bytes,
 )
+from pytest_bandwidth.suite.traffic_models import FORMULAS
 
 INFERENCE = ("m1-n896-k896", "m32-n896-k896", "m128-n896-k896", "m128-n4864-k896")
 KINDS = ("cpu", "traffic", "cuda")

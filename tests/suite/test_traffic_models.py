@@ -1,17 +1,11 @@
-"""What traffic models accept, and figures that are worked out by hand.
-
-That kernels move and ask for what models say: tests/kernels/test_kernel_numerics.py. That the documented formulas are
-the models: test_operations_table.py.
-"""
+"""What a traffic is and how a formula is read. That kernels move and ask for so much: tests/kernels."""
 
 import numpy as np
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
-from pytest_bandwidth.suite import traffic_models as traffic
-
-N = 1000
+from pytest_bandwidth.suite.traffic_models import Formula, warp_sectors
 
 # ---- the value itself ------------------------------------------------------------------------------------------------
 
@@ -69,54 +63,19 @@ def test_anything_else_is_no_dtype(dtype):
         bytes_per_element(dtype)
 
 
-@pytest.mark.parametrize("n", [-1, 1.5, "8", True, None])
-def test_a_size_is_a_whole_number(n):
-    with pytest.raises(UsageError, match=r"n is .* expected a whole number of at least 0"):
-        traffic.copy(n, "float32")
+# ---- formulas --------------------------------------------------------------------------------------------------------
 
 
-def test_numpy_integers_are_sizes_and_give_plain_ints_that_do_not_wrap():
-    model = traffic.copy(np.int64(3), "float32")
-    assert model == Traffic(12, 12)
-    assert type(model.bytes_read) is int
-    assert traffic.triad(np.int32(2**31 - 1), "float64").bytes_moved == 3 * 8 * (2**31 - 1)
+def test_a_formula_is_a_sum_of_products_whose_blocks_are_whole():
+    found = Formula("2·n·s + n²·i", "0", "n", "loads·n·s").at({"n": 3, "i": 8}, "float16", {"loads": 2})
+    assert found == Traffic(12 + 72, 0, 3, 12, 0)
+    assert Formula("k·n·18/32", "1").at({"k": 2, "n": 17}, "float32") == Traffic(36, 1)
 
 
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        (lambda: traffic.pointwise_chain(N, 0, "float32", fused=True), "operations is 0"),
-        (lambda: traffic.kv_cache_read(1, 8, 14, 4, 64, "float32"), "query_heads is 14, expected a multiple of"),
-        (lambda: traffic.rope(1, 1, 33, "float32"), "d is 33, expected an even number"),
-        (lambda: traffic.q4_0_fused(1, 4, 33, "float32"), "k is 33, expected a multiple of 32"),
-        (lambda: traffic.q4_0_separate(1, 4, 33, "float32"), "k is 33, expected a multiple of 32"),
-    ],
-)
-def test_sizes_that_no_kernel_takes_are_refused(model, said):
-    with pytest.raises(UsageError, match=said):
-        model()
-
-
-# ---- whole models by hand --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        # Partial sums count where they are declared.
-        (traffic.reduce_sum(N, "float16", partials=8), Traffic(2000, 32, 1000)),
-        (traffic.dot(N, "float64", partials=8, partial_dtype="float64"), Traffic(16000, 64, 2000)),
-        # An empty dimension reads nothing for it.
-        (traffic.broadcast(0, "float32"), Traffic(0, 0, 0, 0, 0)),
-        (traffic.rope(3, 0, 8, "float16"), Traffic(0, 0, 0, 0, 0)),
-        (traffic.rms_norm_residual(0, 4096, "float32"), Traffic(0, 0, 0, 0, 0)),
-        (traffic.gemm(0, 4, 4, "float32", tile=2), Traffic(0, 0, 0, 0, 0)),
-        (traffic.gemm(4, 4, 0, "float32", tile=2), Traffic(0, 64, 0, 0, 64)),
-    ],
-)
-def test_a_model_is_what_was_worked_out_by_hand(model, expected):
-    """What no kernel shows: FLOP beside partial results, and what is read where there is nothing to do."""
-    assert model == expected
+@pytest.mark.parametrize("text", ["__import__('os')", "n.__class__", "rows·s", "2**9", "n-1", ""])
+def test_a_formula_is_never_executed(text):
+    with pytest.raises(KeyError):
+        Formula(text, "0").at({"n": 3}, "float32")
 
 
 # ---- orders of access ------------------------------------------------------------------------------------------------
@@ -134,4 +93,4 @@ def test_a_model_is_what_was_worked_out_by_hand(model, expected):
     ],
 )
 def test_sectors_of_a_warp_request(dtype, pattern, sectors):
-    assert traffic.warp_sectors(dtype, **pattern) == sectors
+    assert warp_sectors(dtype, **pattern) == sectors

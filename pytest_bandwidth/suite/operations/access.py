@@ -14,7 +14,6 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.domain.traffic import bytes_per_element, tiles
-from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations.model import (
     FLOATS,
     SUFFIX,
@@ -33,6 +32,7 @@ from pytest_bandwidth.suite.operations.model import (
     tiled,
     vector_shapes,
 )
+from pytest_bandwidth.suite.traffic_models import formula_of
 
 STRIDES = (2, 8, 32)
 LENGTHS = (0, 1, 33, 1000)
@@ -46,10 +46,10 @@ def _strided_case(side: str, arrays: Arrays, dtype: str, n: int, stride: int = 0
 
     The rest of `out` keeps its poison.
     """
-    spread, packed = (n - 1) * stride + 1 if n else 0, n
+    spread, packed, name = (n - 1) * stride + 1 if n else 0, n, f"strided_{side}" if stride else "broadcast"
     lengths = (spread, packed) if side == "read" else (packed, spread)
     source, out = centred(arrays, lengths[0], dtype), arrays.empty(lengths[1], dtype)
-    moved = traffic.broadcast(n, dtype) if stride == 0 else traffic.copy(n, dtype)
+    moved = formula_of(name, "plain").at({"n": n}, dtype, None if stride else {})
 
     def reference(host: Any) -> Any:
         if side == "read":
@@ -80,7 +80,7 @@ def _strided(name: str, strides: tuple[int, ...]) -> Operation:
 def _misaligned() -> Operation:
     def make(arrays: Arrays, dtype: str, n: int, offset: int) -> Case:
         source, results = centred(arrays, n + offset, dtype), {"out": arrays.empty(n, dtype)}
-        moved, name = traffic.copy(n, dtype), f"misaligned_{SUFFIX[dtype]}"
+        moved, name = formula_of("misaligned", "plain").at({"n": n}, dtype), f"misaligned_{SUFFIX[dtype]}"
         given, read = (line(n), results, (source,), (offset, n), moved), (moved.bytes_read,)  # some are not touched
         return one_launch("access.cu", name, *given, lambda host: host[offset:], reads=read)
 
@@ -91,22 +91,24 @@ def _misaligned() -> Operation:
 
 def _gather(index_dtype: str) -> Operation:
     """Return every element once, in random order: a permutation, so that the distinct bytes are known."""
+    formula, of_index = formula_of("gather", index_dtype), {"i": bytes_per_element(index_dtype)}
 
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
         source, results = centred(arrays, n, dtype), {"out": arrays.empty(n, dtype)}
         index = arrays.xp.argsort(arrays.random(n, "uint32")).astype(index_dtype)
         name = f"gather_{SUFFIX[dtype]}_{'i32' if index_dtype == 'int32' else 'i64'}"
-        moved = traffic.gather(n, dtype, index_dtype)
+        moved = formula.at({"n": n, **of_index}, dtype)
         return one_launch(
             "access.cu", name, line(n), results, (source, index), (n, n), moved, lambda host, at: host[at]
         )
 
-    shapes = shapes_by("n", lambda dtype: traffic.gather(1, dtype, index_dtype).bytes_moved)
+    shapes = shapes_by("n", lambda dtype: formula.at({"n": 1, **of_index}, dtype).bytes_moved)
     return Operation("gather", index_dtype, FLOATS, make, shapes, sizes_of("n", *LENGTHS))
 
 
 def _embedding(version: str) -> Operation:
     """Return every row of the table once, in random order, as a gather does with elements."""
+    formula = formula_of("embedding", version)
 
     def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
         shape = (rows, cols)
@@ -119,12 +121,13 @@ def _embedding(version: str) -> Operation:
             together = 256 // lanes
             (grid, _), name = line(rows, together * ROWS_AHEAD), f"embedding_{WIDE_SUFFIX[dtype]}"
             geometry = grid, (lanes, together, 1)
-        given = (geometry, results, (source, index), (rows, *shape), traffic.embedding(rows, cols, dtype))
+        moved = formula.at({"rows": rows, "cols": cols}, dtype)
+        given = (geometry, results, (source, index), (rows, *shape), moved)
         return one_launch("access.cu", name, *given, lambda host, at: host[at])
 
     def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
         # Rows of 128, 256 and 512 bytes in halves.
-        of_each = (target_bytes // traffic.embedding(1, cols, dtype).bytes_moved for cols in EMBEDDED)
+        of_each = (target_bytes // formula.at({"rows": 1, "cols": cols}, dtype).bytes_moved for cols in EMBEDDED)
         return sizes_of("rows cols", *((max(rows, 1), cols) for rows, cols in zip(of_each, EMBEDDED, strict=True)))
 
     small = sizes_of("rows cols", (0, 8), (3, 0), (1, 1), (5, 33), (300, 64), (33, 8), (7, 256), (3, 1032))
@@ -141,7 +144,8 @@ def _transpose(version: str) -> Operation:
     def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
         source, results = centred(arrays, (rows, cols), dtype), {"out": arrays.empty((cols, rows), dtype)}
         geometry = tiled(rows, cols, *_transpose_tile(version, dtype))
-        name, moved = f"transpose_{version}_{SUFFIX[dtype]}", traffic.copy(rows * cols, dtype)
+        name = f"transpose_{version}_{SUFFIX[dtype]}"
+        moved = formula_of("transpose", version).at({"rows": rows, "cols": cols}, dtype)
         return one_launch("transpose.cu", name, geometry, results, (source,), (rows, cols), moved, lambda host: host.T)
 
     def shapes(target_bytes: int, dtype: str) -> tuple[Sizes, ...]:
@@ -162,7 +166,8 @@ def _layout(name: str, version: str) -> Operation:
         source = centred(arrays, (batch, rows, cols), dtype)
         results = {"out": arrays.empty((batch, cols, rows), dtype)}
         geometry = tiled(rows, cols, *_transpose_tile(version, dtype), layers=batch)
-        kernel, moved = f"transpose_batch_{version}_{SUFFIX[dtype]}", traffic.copy(source.size, dtype)
+        kernel, sizes = f"transpose_batch_{version}_{SUFFIX[dtype]}", {"channels": channels, "pixels": pixels}
+        moved = formula_of(name, version).at({"batch": batch, **sizes}, dtype)
         given = (geometry, results, (source,), (batch, rows, cols), moved)
         return one_launch("transpose.cu", kernel, *given, lambda host: host.swapaxes(1, 2))
 
@@ -178,7 +183,8 @@ def _within() -> Operation:
         source, out = centred(arrays, n, dtype), arrays.empty(n, dtype)
         xp = arrays.xp  # a variable for the closure, whose hash identifies the copy
         calls = (lambda: xp.copyto(out, source),)
-        return case_of(calls, traffic.copy(n, dtype), {"out": out}, (source,), lambda host: host)
+        moved = formula_of("device_to_device", "library").at({"n": n}, dtype)
+        return case_of(calls, moved, {"out": out}, (source,), lambda host: host)
 
     shapes = vector_shapes(lambda dtype: 2 * bytes_per_element(dtype))
     small, devices = sizes_of("n", 1, 1001), frozenset({"cuda", "cpu"})
@@ -192,7 +198,7 @@ def _with_host(name: str, *, pinned: bool) -> Operation:
     """
 
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
-        xp = arrays.xp
+        xp, moved = arrays.xp, formula_of(name, "pinned").at({"n": n}, dtype)
         source, size = centred(arrays, n, dtype), n * bytes_per_element(dtype)
         host = np.frombuffer(xp.cuda.alloc_pinned_memory(size), dtype, n) if pinned else np.empty(n, dtype)
         if name == "device_to_host":
@@ -200,13 +206,13 @@ def _with_host(name: str, *, pinned: bool) -> Operation:
             def copy_back() -> None:
                 source.get(out=host, stream=xp.cuda.get_current_stream(), blocking=False)
 
-            return case_of((copy_back,), traffic.read(n, dtype), {"host": host}, (source,), lambda sent: sent)
+            return case_of((copy_back,), moved, {"host": host}, (source,), lambda sent: sent)
         host[...], out = on_host(source), arrays.empty(n, dtype)
 
         def copy_over() -> None:
             out.set(host, stream=xp.cuda.get_current_stream())
 
-        return case_of((copy_over,), traffic.write(n, dtype), {"out": out}, (host,), lambda sent: sent)
+        return case_of((copy_over,), moved, {"out": out}, (host,), lambda sent: sent)
 
     return _link(name, "pinned" if pinned else "pageable", make)
 
@@ -227,8 +233,7 @@ def _peer_to_peer() -> Operation:
             stream = xp.cuda.get_current_stream()
             runtime.memcpyPeerAsync(out.data.ptr, others[0], source.data.ptr, source_device, source.nbytes, stream.ptr)
 
-        # Over the link, counted once.
-        moved = traffic.read(n, dtype)
+        moved = formula_of("peer_to_peer", "library").at({"n": n}, dtype)  # over the link, counted once
         return case_of((call,), moved, {"out": out}, (source,), lambda sent: sent)
 
     return _link("peer_to_peer", "library", make)

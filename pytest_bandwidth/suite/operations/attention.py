@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element, tiles
-from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
     FLOATS,
@@ -31,11 +30,13 @@ from pytest_bandwidth.suite.operations.model import (
     rounding,
     scalar,
     shapes_by,
+    shapes_of,
     sizes_of,
     suffix_of,
     tiled,
     versions,
 )
+from pytest_bandwidth.suite.traffic_models import formula_of
 
 TILE = 32
 BLOCK = (32, 8)
@@ -71,7 +72,8 @@ def _standard(arrays: Arrays, dtype: str, batch: int, heads: int, n: int, d: int
         launch("softmax.cu", softmax, rows, (p, s, matrices * n, n), (s,), (p,)),
         launch("attention.cu", output, of_output, (o, p, v, *extents), (p, v), (o,)),
     )
-    moved = traffic.attention_standard(batch, heads, n, d, dtype, tile=TILE, row_reads=2)
+    sizes, asked = {"batch": batch, "heads": heads, "n": n, "d": d}, {"rows": tiles(n, TILE), "columns": tiles(d, TILE)}
+    moved = formula_of("attention", "standard").at(sizes, dtype, asked)
     tolerance = _tolerance(dtype, rounded_weights=True)
     return case_of(steps, moved, {"o": o}, (q, k, v), references.attention, tolerance)
 
@@ -87,7 +89,8 @@ def _flash(arrays: Arrays, dtype: str, batch: int, heads: int, n: int, d: int, *
         kernel = f"attention_flash2_{head}"
     inputs, o = _queries_keys_values(arrays, dtype, shape), arrays.empty(shape, dtype)
     scalars, geometry = (_inverse_root(d), batch * heads, n, d), tiled(batch * heads, n, (1, queries), block)
-    moved = traffic.attention_flash(batch, heads, n, d, dtype, query_tile=queries)
+    sizes = {"batch": batch, "heads": heads, "n": n, "d": d}
+    moved = formula_of("attention", "flash").at(sizes, dtype, {"passes": tiles(n, queries)})
     given = (f"{kernel}_{SUFFIX[dtype]}", geometry, {"o": o}, inputs, scalars, moved, references.attention)
     return one_launch("attention.cu", *given, _tolerance(dtype, rounded_weights=rounded))
 
@@ -108,23 +111,24 @@ def _attention(version: str) -> Operation:
 def _append(version: str, *, in_8_bits: bool = False) -> Operation:
     """Copy new keys and values behind those of a cache, or quantise them to its codes of 8 bits."""
     name = "kv_append_fp8" if in_8_bits else "kv_append"
+    formula = formula_of(name, version)
 
     def make(arrays: Arrays, dtype: str, batch: int, kv_heads: int, tokens: int, d: int, position: int) -> Case:
         heads, capacity = kv_heads, position + tokens + 1
         new = tuple(centred(arrays, (batch, heads, tokens, d), dtype, SPREAD if in_8_bits else 1) for _ in range(2))
         cache, held = (batch, heads, capacity, d), "uint8" if in_8_bits else dtype
         results = {f"{one}_cache": arrays.empty(cache, held) for one in "kv"}
-        of_head_bytes = d * bytes_per_element(dtype)
+        of_head_bytes, asked = d * bytes_per_element(dtype), None
         if in_8_bits:
             results |= {f"{one}_scales": arrays.empty(cache[:-1], "float32") for one in "kv"}
             in_registers = version == "wide" and of_head_bytes % 16 == 0 and of_head_bytes <= 512
-            moved = traffic.quantize_rows(2 * batch * heads * tokens, d, dtype, row_reads=1 if in_registers else 2)
+            asked = {"loads": 1 if in_registers else 2}
             # Along x the lanes of a head's new tokens, a power of two each.
             along_x, threads = max(tokens << max(tiles(of_head_bytes, 16) - 1, 0).bit_length(), 1), 32
         else:
-            moved = traffic.kv_cache_append(batch, tokens, heads, d, dtype)
             # Along x 16 bytes of a head's new tokens.
             along_x, threads = tiles(tokens * of_head_bytes, 16), d
+        moved = formula.at({"batch": batch, "tokens": tokens, "kv_heads": heads, "d": d}, dtype, asked)
 
         def reference(*added: Any) -> Any:
             # The caches' other tokens have to stay what they were: poisoned.
@@ -145,11 +149,7 @@ def _append(version: str, *, in_8_bits: bool = False) -> Operation:
         given, written = (results, new, (position, batch, heads, tokens, d, capacity)), (moved.bytes_written,)
         return one_launch("kvcache.cu", kernel, geometry, *given, moved, reference, writes=written)
 
-    def bytes_of_token(dtype: str) -> int:
-        of_head = 128 * bytes_per_element(dtype)
-        return 2 * 8 * (of_head + (132 if in_8_bits else of_head))
-
-    shapes = shapes_by("tokens", bytes_of_token, batch=1, kv_heads=8, d=128, position=17)
+    shapes = shapes_of(formula, "tokens", batch=1, kv_heads=8, d=128, position=17)
     small = [(0, 1, 1, 8, 0), (1, 1, 0, 8, 3), (1, 1, 1, 1, 0), (2, 3, 5, 33, 7)]
     if in_8_bits or version == "wide":
         small += [(3, 7, 1, 128, 5), (1, 3, 37, 72, 1)]
@@ -157,20 +157,22 @@ def _append(version: str, *, in_8_bits: bool = False) -> Operation:
 
 
 # By version: blocks for each head, or for each group of heads, that share keys and values.
+PAGE_TOKENS = 16
 DEFAULT_SPLITS = {"split": 32, "grouped": 48}
 GROUP = 4
 
 
 def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Operation:
     name = "kv_decode_paged" if paged else "kv_decode_fp8" if in_8_bits else "kv_decode"
+    formula = formula_of(name, version)
 
     def make(
         arrays: Arrays, dtype: str, batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, splits: int = 0
     ) -> Case:
-        heads, suffix, pages = batch * query_heads, SUFFIX[dtype], tiles(tokens, traffic.PAGE_TOKENS) + 1
+        heads, suffix, pages = batch * query_heads, SUFFIX[dtype], tiles(tokens, PAGE_TOKENS) + 1
         # Room for more tokens than there are.
         room = pages if paged else tokens + 3
-        cache = (batch * pages, kv_heads, traffic.PAGE_TOKENS, d) if paged else (batch, kv_heads, room, d)
+        cache = (batch * pages, kv_heads, PAGE_TOKENS, d) if paged else (batch, kv_heads, room, d)
         q, out = centred(arrays, (batch, query_heads, d), dtype, SPREAD), arrays.empty((batch, query_heads, d), dtype)
         inputs: tuple[Any, ...]
         if in_8_bits:
@@ -178,13 +180,14 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
         else:
             inputs = (q, centred(arrays, cache, dtype, SPREAD), centred(arrays, cache, dtype))
         # Each of a block's four warps loads the query. The loads of the splits' merging are not modelled.
-        loads = 4 if name == "kv_decode" and version == "plain" else None
-        read = (batch, tokens, query_heads, kv_heads, d, dtype)
-        moved = traffic.kv_cache_read(*read, query_loads=loads, in_8_bits=in_8_bits)
+        asked = {"loads": 4} if name == "kv_decode" and version == "plain" else None
+        sizes = {"batch": batch, "tokens": tokens, "query_heads": query_heads, "kv_heads": kv_heads, "d": d}
+        moved = formula.at(sizes, dtype, asked)
         if paged:
             # As after a day of serving: a sequence's pages lie anywhere.
             numbers = arrays.xp.argsort(arrays.random(batch * pages, "uint32")).astype("int32")
-            inputs, moved = (*inputs, numbers.reshape(batch, pages)), moved + traffic.page_numbers(batch, tokens)
+            inputs = (*inputs, numbers.reshape(batch, pages))
+            moved = moved + Traffic(4 * batch * tiles(tokens, PAGE_TOKENS), 0)
         given = (*inputs, _inverse_root(d), batch, query_heads, kv_heads, d, tokens, room)
         reads = (moved.bytes_read,)  # not the arrays: the caches have room for more tokens than are read
         steps: Sequence[KernelStep]
@@ -217,11 +220,9 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
         return case_of(steps, moved, {"out": out}, inputs, reference, _tolerance(dtype, rounded_weights=False))
 
     in_splits = {"splits": DEFAULT_SPLITS[version]} if version in DEFAULT_SPLITS else {}
-    shapes = shapes_by(
-        "tokens",
-        lambda dtype: traffic.kv_cache_read(1, 1, 32, 8, 128, dtype, in_8_bits=in_8_bits).bytes_read,
-        **{"batch": 1, "query_heads": 32, "kv_heads": 8, "d": 128, **in_splits},
-    )
+    of_token = {"batch": 1, "query_heads": 32, "kv_heads": 8, "d": 128}
+    bytes_of_token = partial(formula.at, {"tokens": 1, **of_token})
+    shapes = shapes_by("tokens", lambda dtype: bytes_of_token(dtype).bytes_read, **of_token, **in_splits)
     small = sizes_of(
         "batch query_heads kv_heads d tokens splits",
         *((0, 2, 1, 8, 5, 2), (1, 2, 1, 8, 0, 2), (1, 1, 1, 1, 1, 1)),

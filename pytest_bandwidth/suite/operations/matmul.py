@@ -129,7 +129,8 @@ def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
             ) from None
         a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
         calls = (lambda: xp.matmul(a, b, out=c),)
-        moved, tolerance = traffic.gemm(m, n, k, dtype), product_tolerance(k, dtype)
+        moved = traffic.formula_of("gemm", "library").at({"m": m, "n": n, "k": k}, dtype)
+        tolerance = product_tolerance(k, dtype)
         return case_of(calls, moved, {"c": c}, (a, b), references.gemm, tolerance)
 
     small, shapes = tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())), INFERENCE + SQUARE
@@ -146,7 +147,8 @@ def _gemm_int8(version: str) -> Operation:
             of_rows /= of_rows.dtype.type(128)
         alike = "pipelined" if version == "pipelined" else "naive"
         geometry = tiled(m, n, GEMM_TILE[alike], GEMM_BLOCK[alike])
-        moved = traffic.gemm_int8(m, n, k, dtype, tile=GEMM_ASKS_PER_TILE[alike])
+        asked = traffic.tiles_of(m, n, GEMM_ASKS_PER_TILE[alike])
+        moved = traffic.formula_of("gemm_int8", version).at({"m": m, "n": n, "k": k}, dtype, asked)
         name, inputs = f"gemm_int8_{version}_{SUFFIX[dtype]}", (*codes, *scales)
         given = (geometry, {"c": arrays.empty((m, n), dtype)}, inputs, (m, n, k), moved, references.gemm_int8)
         # The sum is exact; as a float it is rounded, and so is each product with a scale.
@@ -164,7 +166,8 @@ def _gemv(version: str) -> Operation:
     def make(arrays: Arrays, dtype: str, n: int, k: int) -> Case:
         inputs, results = (centred(arrays, (n, k), dtype), centred(arrays, k, dtype)), {"y": arrays.empty(n, dtype)}
         name = f"gemv_{suffix_of(version, dtype)}"
-        moved, tolerance = traffic.linear(1, n, k, dtype), product_tolerance(k, dtype)
+        moved = traffic.formula_of("gemv", version).at({"n": n, "k": k}, dtype, {})
+        tolerance = product_tolerance(k, dtype)
 
         def reference(w: Any, x: Any) -> Any:
             return references.linear(x[None], w)[0]
@@ -186,6 +189,11 @@ def q4_0_weights(arrays: Arrays, blocks: int) -> Any:
     return packed
 
 
+def _asked_of_blocks(threads: int) -> dict[str, int]:
+    """Return the bytes of a block that are asked for where so many threads share it: each needs the scale."""
+    return {"asked": 18 + 2 * (threads - 1)}
+
+
 def _unpacking(out: Any, blocks: Any, n: int, dtype: str) -> KernelStep:
     geometry, name = line(tiles(n, 2)), f"q4_0_dequantize_{SUFFIX[dtype]}"
     return launch("q4_0.cu", name, geometry, (out, blocks, n), (blocks,), (out,))
@@ -202,7 +210,7 @@ def _q4_0_dequantize(version: str) -> Operation:
             threads = bytes_per_element(dtype)
             args, geometry = (out, blocks, n), line(tiles(n, 32) * threads)
             step = launch("q4_0.cu", f"q4_0_dequantize_{WIDE_SUFFIX[dtype]}", geometry, args, (blocks,), (out,))
-        moved = traffic.q4_0_dequantize(n, dtype, scale_loads=threads)
+        moved = traffic.formula_of("q4_0_dequantize", version).at({"n": n}, dtype, _asked_of_blocks(threads))
         reference = partial(references.q4_0_dequantize, n=n)
         return case_of((step,), moved, {"out": out}, (blocks,), reference, tolerance)
 
@@ -211,10 +219,13 @@ def _q4_0_dequantize(version: str) -> Operation:
 
 
 def _q4_0_product(shape: str, *, fused: bool) -> Operation:
+    formula = traffic.formula_of(f"q4_0_{shape}", "fused" if fused else "separate")
+
     def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
         suffix = SUFFIX[dtype]
-        model, loads = (traffic.q4_0_fused, PRODUCT_THREADS) if fused else (traffic.q4_0_separate, DEQUANTIZE_THREADS)
-        moved = model(m, n, k, dtype, rows_together=ROWS_TOGETHER[shape], scale_loads=loads)
+        asked = {"passes": tiles(m, ROWS_TOGETHER[shape]), "readings": n}
+        asked |= _asked_of_blocks(PRODUCT_THREADS if fused else DEQUANTIZE_THREADS)
+        moved = formula.at({"m": m, "n": n, "k": k}, dtype, asked)
         blocks, x = q4_0_weights(arrays, n * k // 32), centred(arrays, (m, k), dtype)
         y, geometry = arrays.empty((m, n), dtype), line(n * WARP)
         steps: Sequence[KernelStep]
@@ -244,11 +255,12 @@ def _q4_0_product(shape: str, *, fused: bool) -> Operation:
 
 def _q4_0_planar(shape: str) -> Operation:
     """Multiply by weights whose nibbles and scales lie in arrays of their own: a lane loads 16 bytes of them."""
-    on_tensor_cores = shape == "gemm"
+    on_tensor_cores, formula = shape == "gemm", traffic.formula_of(f"q4_0_{shape}", "planar")
 
     def make(arrays: Arrays, dtype: str, m: int, n: int, k: int) -> Case:
         rows, columns = PLANAR_TILE[shape]
-        moved = traffic.q4_0_fused(m, n, k, dtype, rows_together=rows, columns_together=columns)
+        asked = {"passes": tiles(m, rows), "readings": tiles(n, columns), **_asked_of_blocks(1)}
+        moved = formula.at({"m": m, "n": n, "k": k}, dtype, asked)
         blocks, x, y = q4_0_weights(arrays, n * k // 32), centred(arrays, (m, k), dtype), arrays.empty((m, n), dtype)
         scales, nibbles = (arrays.xp.ascontiguousarray(part) for part in (blocks[:, :2], blocks[:, 2:]))
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.traffic import Traffic, tiles
+from pytest_bandwidth.suite.traffic_models import Formula
 
 Sizes = Mapping[str, int]
 Dim = tuple[int, int, int]
@@ -209,6 +210,11 @@ def sizes_of(names: str, *rows: int | Sequence[int]) -> tuple[Sizes, ...]:
 def shapes_by(name: str, bytes_per: Callable[[str], float], **others: int) -> Callable[[int, str], tuple[Sizes, ...]]:
     """Return shapes of an operation that moves bytes_per(dtype) for each of the size of that name; the others stay."""
     return lambda target_bytes, dtype: ({name: max(int(target_bytes / bytes_per(dtype)), 1), **others},)
+
+
+def shapes_of(formula: Formula, name: str, **others: int) -> Callable[[int, str], tuple[Sizes, ...]]:
+    """Return the same shapes, by the bytes that the formula says."""
+    return shapes_by(name, lambda dtype: formula.at({name: 1, **others}, dtype).bytes_moved, **others)
 
 
 def vector_shapes(bytes_per_n: Callable[[str], float]) -> Callable[[int, str], tuple[Sizes, ...]]:

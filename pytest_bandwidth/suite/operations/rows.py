@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import bytes_per_element, tiles
-from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
     FLOATS,
@@ -30,10 +28,12 @@ from pytest_bandwidth.suite.operations.model import (
     one_launch,
     rounding,
     shapes_by,
+    shapes_of,
     sizes_of,
     suffix_of,
     versions,
 )
+from pytest_bandwidth.suite.traffic_models import formula_of
 
 THREADS = 256
 COLS = 4096
@@ -64,25 +64,25 @@ def _registers(rows: int, cols: int, dtype: str, matrices: int = 1) -> tuple[Geo
 
 def _normalised(name: str, version: str) -> Operation:
     """Normalise rows by softmax, or as a layer norm: in as many passes over a row as the version has."""
-    is_softmax = name == "softmax"
+    is_softmax, formula = name == "softmax", formula_of(name, version)
 
     def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
         shape = (rows, cols)
-        geometry, row_reads, model = blocks(rows, THREADS), LOADS_OF_EACH_ELEMENT[version], traffic.layer_norm
+        geometry, loads = blocks(rows, THREADS), LOADS_OF_EACH_ELEMENT[version]
         if version == "registers":
             geometry, held = _registers(rows, cols, dtype)
-            row_reads = row_reads if held else LOADS_OF_EACH_ELEMENT["online" if is_softmax else "naive"]
+            loads = loads if held else LOADS_OF_EACH_ELEMENT["online" if is_softmax else "naive"]
         inputs: tuple[Any, ...] = (centred(arrays, shape, dtype, SPREAD if is_softmax else 1),)
         scalars: tuple[Any, ...] = shape
         if is_softmax:
-            model, reference = traffic.softmax, references.softmax
+            reference = references.softmax
             # exp of a float at −16 has a relative error of 16 roundings, and the sum about as many again.
             tolerance = rounding(dtype, absolute=1e-7, roundings=64 if dtype == "float32" else 2)
         else:
             inputs = (*inputs, arrays.random(cols, dtype), centred(arrays, cols, dtype))
             scalars, reference = (np.float32(EPSILON), *shape), partial(references.layer_norm, epsilon=EPSILON)
             tolerance = rounding(dtype, absolute=1e-5)
-        moved = model(rows, cols, dtype, row_reads=row_reads)
+        moved = formula.at({"rows": rows, "cols": cols}, dtype, {"loads": loads})
         if version == "staged":
             # The staged kernels load again the columns that do not fit the stage.
             again = (1 if is_softmax else 2) * rows * max(cols - STAGED_COLS, 0) * bytes_per_element(dtype)
@@ -95,6 +95,8 @@ def _normalised(name: str, version: str) -> Operation:
 
 
 def _rms_norm_residual(version: str) -> Operation:
+    formula = formula_of("rms_norm_residual", version)
+
     def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
         shape = (rows, cols)
         inputs = (*(centred(arrays, shape, dtype) for _ in range(2)), arrays.random(cols, dtype))
@@ -102,7 +104,7 @@ def _rms_norm_residual(version: str) -> Operation:
         geometry, held = blocks(rows, THREADS), False
         if version == "registers":
             geometry, held = _registers(rows, cols, dtype, matrices=2)
-        moved = traffic.rms_norm_residual(rows, cols, dtype, row_reads=1 if held else 2)
+        moved = formula.at({"rows": rows, "cols": cols}, dtype, {"loads": 1 if held else 2})
 
         reference = partial(references.rms_norm_residual, epsilon=EPSILON)
         # The kernel normalises the sum as it is stored: rounded.
@@ -119,32 +121,40 @@ CODES = {"int8": "int8", "fp8": "uint8"}
 
 
 def _quantize(kind: str, version: str) -> Operation:
+    formula = formula_of(f"quantize_{kind}", version)
+
     def make(arrays: Arrays, dtype: str, rows: int, cols: int) -> Case:
         shape = (rows, cols)
         source = centred(arrays, shape, dtype, SPREAD)
         results = {"codes": arrays.empty(shape, CODES[kind]), "scales": arrays.empty(rows, "float32")}
         geometry, held = _registers(rows, cols, dtype) if version == "registers" else (blocks(rows, THREADS), False)
-        moved = traffic.quantize_rows(rows, cols, dtype, row_reads=1 if held else 2)
+        moved = formula.at({"rows": rows, "cols": cols}, dtype, {"loads": 1 if held else 2})
         name, given = f"quantize_{kind}_{version}_{SUFFIX[dtype]}", (geometry, results, (source,), shape, moved)
         return one_launch("quantize.cu", name, *given, lambda host: references.quantize_rows(host, kind))
 
     return Operation(f"quantize_{kind}", version, FLOATS, make, IN_8_BITS, SMALL_OF.get(version, SMALL))
 
 
+MX_ELEMENTS = 32
+
+
 def _quantize_mxfp8(version: str) -> Operation:
+    formula = formula_of("quantize_mxfp8", version)
+
     def make(arrays: Arrays, dtype: str, rows: int, blocks: int) -> Case:
-        shape, count = (rows, blocks * traffic.MX_ELEMENTS), rows * blocks
+        shape, count = (rows, blocks * MX_ELEMENTS), rows * blocks
         source = centred(arrays, shape, dtype, SPREAD)
         results = {"codes": arrays.empty(shape, "uint8"), "scales": arrays.empty((rows, blocks), "uint8")}
-        row_reads, threads = 2, count
+        loads, threads = 2, count
         if version == "registers":
-            row_reads, threads = 1, tiles(source.size * bytes_per_element(dtype), HELD_BYTES)
-        moved, name = traffic.quantize_mxfp8(count, dtype, row_reads=row_reads), f"quantize_mxfp8_{version}"
+            loads, threads = 1, tiles(source.size * bytes_per_element(dtype), HELD_BYTES)
+        moved = formula.at({"rows": rows, "blocks": blocks}, dtype, {"loads": loads})
+        name = f"quantize_mxfp8_{version}"
         given = (line(threads), results, (source,), (count,), moved, references.quantize_mxfp8)
         return one_launch("quantize.cu", f"{name}_{SUFFIX[dtype]}", *given)
 
-    of_row = COLS // traffic.MX_ELEMENTS
-    shapes = shapes_by("rows", lambda dtype: traffic.quantize_mxfp8(of_row, dtype).bytes_moved, blocks=of_row)
+    of_row = COLS // MX_ELEMENTS
+    shapes = shapes_of(formula, "rows", blocks=of_row)
     small = sizes_of("rows blocks", (0, 1), (3, 0), (1, 1), (1, 2), (3, 1), (5, 32), (7, 65))
     return Operation("quantize_mxfp8", version, FLOATS, make, shapes, small)
 
@@ -157,7 +167,8 @@ def _dequantize(kind: str, version: str) -> Operation:
             codes[codes % 128 == 127] = 0  # NaN would hide elements that are not written
         scales /= scales.dtype.type(448)
         geometry = blocks(rows, THREADS) if version == "plain" else _registers(rows, cols, dtype)[0]
-        moved, results = traffic.dequantize_rows(rows, cols, dtype), {"out": arrays.empty(shape, dtype)}
+        moved = formula_of(f"dequantize_{kind}", version).at({"rows": rows, "cols": cols}, dtype)
+        results = {"out": arrays.empty(shape, dtype)}
         given = (geometry, results, (codes, scales), shape, moved, references.dequantize_rows, rounding(dtype))
         return one_launch("quantize.cu", f"dequantize_{kind}_{suffix_of(version, dtype)}", *given)
 
@@ -170,37 +181,37 @@ LARGEST, VOCABULARY = 8, 32000
 
 
 def _topk(version: str) -> Operation:
+    formula = formula_of("topk", version)
+
     def make(arrays: Arrays, dtype: str, rows: int, cols: int, k: int) -> Case:
         source = centred(arrays, (rows, cols), dtype)
         results = {"values": arrays.empty((rows, k), dtype), "columns": arrays.empty((rows, k), "int32")}
-        moved = traffic.topk(rows, cols, k, dtype, row_reads=1 if version == "wide" else max(k, 1))
+        moved = formula.at({"rows": rows, "cols": cols, "k": k}, dtype, {"loads": 1 if version == "wide" else k})
         name = f"topk_{suffix_of(version, dtype)}"
         given = (blocks(rows, THREADS), results, (source,), (rows, cols, k), moved)
         return one_launch("topk.cu", name, *given, lambda host: references.topk(host, k))
 
-    shapes = shapes_by(
-        "rows", lambda dtype: traffic.topk(1, VOCABULARY, LARGEST, dtype).bytes_moved, cols=VOCABULARY, k=LARGEST
-    )
+    shapes = shapes_of(formula, "rows", cols=VOCABULARY, k=LARGEST)
     small = ((0, 7, 1), (3, 0, 2), (1, 1, 1), (3, 5, 8), (2, 257, 32), (5, 4104, 8), (2, 9000, 3))
     return Operation("topk", version, FLOATS, make, shapes, sizes_of("rows cols k", *small))
 
 
 def _rope(version: str) -> Operation:
+    formula = formula_of("rope", version)
+
     def make(arrays: Arrays, dtype: str, tokens: int, heads: int, d: int) -> Case:
         shape = (tokens, heads, d)
-        if d % 2:
-            raise UsageError(f"d is {d}, expected an even number: elements are turned in pairs")
         source, out = centred(arrays, shape, dtype), arrays.empty(shape, dtype)
         # Any two numbers will do: the kernel does not know that they belong to one angle.
         angles = tuple(centred(arrays, (tokens, d // 2), "float32", spread=2) for _ in range(2))
         packs, uneven = divmod(d // 2 * bytes_per_element(dtype), 16)
         at_once = heads if version == "plain" or uneven or not packs else min(THREADS // packs, heads)
-        moved = traffic.rope(tokens, heads, d, dtype, angle_loads=at_once)
+        moved = formula.at({"tokens": tokens, "heads": heads, "d": d}, dtype, {"loads": at_once})
         name, given = f"rope_{suffix_of(version, dtype)}", ({"out": out}, (source, *angles), shape)
         tolerance = rounding(dtype, absolute=2.0**-22)
         return one_launch("rope.cu", name, blocks(tokens, THREADS), *given, moved, references.rope, tolerance)
 
-    shapes = shapes_by("tokens", lambda dtype: traffic.rope(1, HEADS, HEAD, dtype).bytes_moved, heads=HEADS, d=HEAD)
+    shapes = shapes_of(formula, "tokens", heads=HEADS, d=HEAD)
     small = sizes_of("tokens heads d", (0, 1, 8), (1, 0, 8), (1, 1, 2), (3, 5, 6), (2, 3, 64), (5, 40, 128))
     return Operation("rope", version, FLOATS, make, shapes, small)
 
@@ -229,11 +240,11 @@ def _logsumexp(version: str) -> Operation:
             )
         # Unfused, every exponential is rounded to dtype, which moves their sum, and so its logarithm, by as much.
         tolerance = rounding(dtype, absolute=4e-6 + (0.0 if fused else ROUNDING[dtype]))
-        moved = traffic.logsumexp(rows, cols, dtype, fused=fused)
+        moved = formula_of("logsumexp", version).at({"rows": rows, "cols": cols}, dtype)
         return case_of(steps, moved, {"out": out}, (source,), references.logsumexp, tolerance)
 
     # As many rows fused or not, so that their times compare, and no cache holds the unfused version's exponentials.
-    shapes = shapes_by("rows", lambda dtype: traffic.logsumexp(1, COLS, dtype, fused=True).bytes_moved, cols=COLS)
+    shapes = shapes_of(formula_of("logsumexp", "fused"), "rows", cols=COLS)
     return Operation("logsumexp", version, FLOATS, make, shapes, SMALL_OF.get(version, SMALL))
 
 

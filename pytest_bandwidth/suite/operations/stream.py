@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element, tiles
-from pytest_bandwidth.suite import traffic_models as traffic
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import (
     ALL,
@@ -37,6 +36,7 @@ from pytest_bandwidth.suite.operations.model import (
     vector_shapes,
     versions,
 )
+from pytest_bandwidth.suite.traffic_models import formula_of
 
 SCALAR = 3.0
 SMALL = sizes_of("n", 0, 1, 3, 8, 255, 1000, 4099)
@@ -59,12 +59,12 @@ def _kernel_and_threads(kernel: str, version: str, dtype: str, n: int, inputs: i
 def _map(
     kernel: str,
     inputs: int,
-    model: Callable[[int, Any], Traffic],
     reference: Callable[..., Any],
     scalars: tuple[float, ...],
     version: str,
 ) -> Operation:
     """Compute out = f(inputs…, scalars…), element by element."""
+    formula = formula_of(kernel, version)
 
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
         read, results = tuple(centred(arrays, n, dtype) for _ in range(inputs)), {"out": arrays.empty(n, dtype)}
@@ -76,9 +76,10 @@ def _map(
 
         exact = kernel in ("copy", "write")
         tolerance = EXACT if exact else rounding(dtype, absolute=2 * ROUNDING[ARITHMETIC[dtype]])
-        return one_launch("stream.cu", name, line(threads), results, read, more, model(n, dtype), expected, tolerance)
+        moved = formula.at({"n": n}, dtype)
+        return one_launch("stream.cu", name, line(threads), results, read, more, moved, expected, tolerance)
 
-    shapes = vector_shapes(lambda dtype: model(1, dtype).bytes_moved)
+    shapes = vector_shapes(lambda dtype: formula.at({"n": 1}, dtype).bytes_moved)
     return Operation(kernel, version, FLOATS if version == "wide" else ALL, make, shapes, SMALL)
 
 
@@ -89,7 +90,8 @@ def _read(version: str) -> Operation:
         read, sink = centred(arrays, n, dtype), arrays.empty(1, ARITHMETIC[dtype])
         name, threads = _kernel_and_threads("read", version, dtype, n)
         step = launch("stream.cu", name, line(threads), (sink, read, scalar(math.nan, dtype), n), (read,), ())
-        return case_of((step,), traffic.read(n, dtype), {"sink": sink}, (), lambda: np.full(1, np.nan))
+        moved = formula_of("read", version).at({"n": n}, dtype)
+        return case_of((step,), moved, {"sink": sink}, (), lambda: np.full(1, np.nan))
 
     shapes = vector_shapes(bytes_per_element)
     return Operation("read", version, FLOATS if version == "wide" else ALL, make, shapes, SMALL)
@@ -106,7 +108,7 @@ def _sum_of_products(*hosts: Any) -> Any:
     return np.array([reduce(np.multiply, map(references.wide, hosts)).sum()])
 
 
-def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version: str) -> Operation:
+def _reduction(kernel: str, inputs: int, version: str) -> Operation:
     """Return a partial result per block, then one block over those."""
 
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
@@ -123,7 +125,7 @@ def _reduction(kernel: str, inputs: int, model: Callable[..., Traffic], version:
             launch("reductions.cu", last_name, one, (total, partials, count), (partials,), (total,)),
         )
         size = bytes_per_element(arithmetic)
-        moved = model(n, dtype, partials=count, partial_dtype=arithmetic) + Traffic(count * size, size)
+        moved = formula_of(kernel, version).at({"n": n}, dtype) + Traffic(count * size, (count + 1) * size)
         # The terms have both signs: their running sums grow with √n, and so does the rounding error.
         tolerance = Tolerance(absolute=ROUNDING[arithmetic] * 16 * max(math.sqrt(n), 1.0))
         return case_of(steps, moved, {"total": total}, read, _sum_of_products, tolerance)
@@ -141,7 +143,7 @@ def _chain(
     name: str, stages: tuple[tuple[str, tuple[Any, ...]], ...], reference: Callable[..., Any], version: str
 ) -> Operation:
     """Return a chain of pointwise operations, one launch each or one for all. `stages`: kernel and scalars of each."""
-    fused = version != "unfused"
+    fused, formula = version != "unfused", formula_of(name, version)
 
     def make(arrays: Arrays, dtype: str, n: int) -> Case:
         source = before = centred(arrays, n, dtype)
@@ -156,12 +158,11 @@ def _chain(
         between = 0.0 if fused else ROUNDING[dtype]
         # Dropout rounds its factor and its product.
         tolerance = rounding(dtype, absolute=2.0**-20 + between, roundings=len(steps) + 2)
-        moved = traffic.pointwise_chain(n, len(stages), dtype, fused=fused)
-        return case_of(steps, moved, {"out": before}, (source,), reference, tolerance)
+        return case_of(steps, formula.at({"n": n}, dtype), {"out": before}, (source,), reference, tolerance)
 
     # The same n fused or not, so that their times compare. Each intermediate result of the unfused chain is half of the
     # fused chain's bytes, too large for any cache.
-    shapes = vector_shapes(lambda dtype: traffic.pointwise_chain(1, len(stages), dtype, fused=True).bytes_moved)
+    shapes = vector_shapes(lambda dtype: 2 * bytes_per_element(dtype))
     return Operation(name, version, FLOATS, make, shapes, SMALL)
 
 
@@ -184,11 +185,10 @@ def _swiglu(version: str) -> Operation:
         name, threads = _kernel_and_threads("swiglu", version, dtype, n, inputs=2)
         # exp of a float at −8 has a relative error of 16 roundings; the approximate division has two, the product one.
         tolerance = rounding(dtype, absolute=2.0**-24, roundings=24 if dtype == "float32" else 2)
-        moved = traffic.swiglu(n, dtype)
-        geometry, reference = line(threads), references.swiglu
+        geometry, reference, moved = line(threads), references.swiglu, formula_of("swiglu", version).at({"n": n}, dtype)
         return one_launch("pointwise.cu", name, geometry, results, given, (n,), moved, reference, tolerance)
 
-    shapes = vector_shapes(lambda dtype: traffic.swiglu(1, dtype).bytes_moved)
+    shapes = vector_shapes(lambda dtype: 3 * bytes_per_element(dtype))
     return Operation("swiglu", version, FLOATS, make, shapes, SMALL)
 
 
@@ -214,7 +214,7 @@ def _sweep(kernel: str, version: str) -> Operation:
 
         # The reference rounds as the kernel does, but twice (to double first), which sometimes differs.
         tolerance = Tolerance(4 * ROUNDING[dtype], 4 * ROUNDING[dtype])
-        moved = traffic.intensity_sweep(n, repeats, dtype, fma=fma)
+        moved = formula_of(kernel, version).at({"n": n, "repeats": repeats}, dtype)
         given = (results, (source,), (*coefficients, np.int32(repeats), n))
         return one_launch("intensity.cu", name, geometry, *given, moved, reference, tolerance)
 
@@ -231,19 +231,19 @@ OPERATIONS: tuple[Operation, ...] = (
     *versions(_read, "wide", "plain"),
     *(
         operation
-        for kernel, inputs, model, reference, scalars in (
-            ("write", 0, traffic.write, lambda value: value, (SCALAR,)),
-            ("copy", 1, traffic.copy, lambda a: a, ()),
-            ("scale", 1, traffic.scale, np.multiply, (SCALAR,)),
-            ("add", 2, traffic.add, np.add, ()),
-            ("triad", 2, traffic.triad, lambda b, c, factor: b + factor * c, (SCALAR,)),
+        for kernel, inputs, reference, scalars in (
+            ("write", 0, lambda value: value, (SCALAR,)),
+            ("copy", 1, lambda a: a, ()),
+            ("scale", 1, np.multiply, (SCALAR,)),
+            ("add", 2, np.add, ()),
+            ("triad", 2, lambda b, c, factor: b + factor * c, (SCALAR,)),
         )
-        for operation in versions(partial(_map, kernel, inputs, model, reference, scalars), "wide", "plain")
+        for operation in versions(partial(_map, kernel, inputs, reference, scalars), "wide", "plain")
         # A copy moves bfloat16 as it moves halves.
         if (kernel, operation.dtypes) != ("copy", ("bfloat16",))
     ),
-    *versions(partial(_reduction, "sum", 1, traffic.reduce_sum), "wide", "plain"),
-    *versions(partial(_reduction, "dot", 2, traffic.dot), "wide", "plain"),
+    *versions(partial(_reduction, "sum", 1), "wide", "plain"),
+    *versions(partial(_reduction, "dot", 2), "wide", "plain"),
     *versions(partial(_chain, "bias_relu_dropout", _THREE, _of_three_wide), "wide"),
     *(_chain("bias_relu_dropout", _THREE, _of_three, version) for version in ("fused", "unfused")),
     *versions(

@@ -24,7 +24,6 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.judging.judge import Judged
 from pytest_bandwidth.outcomes.outcome import outcome_of
-from pytest_bandwidth.suite import traffic_models as traffic
 
 GPU = DeviceIdentity("cuda", "a card", 2**34, "GPU-1", timed_on="gpu")
 HOST = DeviceIdentity("cpu", "a processor", 2**34, "host-1")
@@ -81,7 +80,7 @@ def test_a_share_on_a_bound_belongs_to_the_class_below(share, name):
 
 
 def test_the_bounds_of_the_classes_are_settings():
-    row = measured(1e-3, traffic.copy(10**6, "float32"), peak=Peak(10e9, "said"))
+    row = measured(1e-3, Traffic(4 * 10**6, 4 * 10**6), peak=Peak(10e9, "said"))
     judged = Judged(row, None, Decision(Status.UNDECIDED, Rule.NO_BASELINE))
     assert outcome_of("t.py::t", "t.py::t", judged, "").utilization_class == "good"
     stricter = outcome_of("t.py::t", "t.py::t", judged, "", class_bounds=(0.99, 0.95, 0.9))
@@ -89,9 +88,9 @@ def test_the_bounds_of_the_classes_are_settings():
 
 
 A100 = {"peak": Peak(2039e9, "datasheet"), "peak_flops": 312e12}
-LARGE_GEMM = traffic.gemm(1024, 1024, 1024, "float32")
+LARGE_GEMM = Traffic(8 << 20, 4 << 20, 2 << 30)
 AT_THE_RIDGE, MOVING, COMPUTING = Traffic(500, 500, 2000), Traffic(8 * 10**6, 8 * 10**6), Traffic(10**6, 10**6, 10**7)
-SMALL_COPY, LARGE_COPY = traffic.copy(1000, "float32"), traffic.copy(10**6, "float32")
+SMALL_COPY, LARGE_COPY = Traffic(4000, 4000), Traffic(4 * 10**6, 4 * 10**6)
 DOUBLED = Finding(OVERHEAD_FOUND, "twice the batch takes 4 % longer: 12.1 µs, then 12.6 µs")
 
 
@@ -171,7 +170,7 @@ def counted(sectors: int, fewest: int, pattern: str) -> dict:
     return {"sectors": sectors, "coalescing": fewest / sectors, "pattern": pattern, "requests": 1}
 
 
-COPY = traffic.copy(1024, "float32")
+COPY = Traffic(4096, 4096)
 
 
 SPILLED = KernelResources(registers=255, local_bytes=128, shared_bytes=0)
@@ -199,11 +198,11 @@ OWN = Finding(BOTTLENECK_FOUND, "strided reads ask for 8.0× the bytes they need
         (COPY, {"resources": SPILLED}, "128 B of local memory a thread (spilled"),
         (COPY, {"resources": replace(SPILLED, local_bytes=0)}, None),
         (
-            traffic.gemm(256, 256, 256, "float32", tile=1),
+            Traffic(1 << 19, 1 << 18, 1 << 25, 1 << 27, 1 << 18),
             {},
             "reads ask for 256× the distinct bytes: each miss of the caches reads memory again",
         ),
-        (traffic.softmax(8, 1024, "float32", row_reads=2), {}, None),
+        (Traffic(1 << 15, 1 << 15, 5 << 13, 1 << 16, 1 << 15), {}, None),
         (Traffic(0, 8, requested_read=8), {}, None),
         (COPY, {"resources": SPILLED, "findings": (OWN,)}, OWN.text),  # a suite's own comes first
     ],
