@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.units import whole
 
 # A smaller difference does not show in figures: a halo, or a counter.
 LEAST_DIFFERENCE = 0.01
@@ -98,17 +97,6 @@ def bytes_per_element(dtype: Any) -> int:
     raise UsageError(
         f"dtype is {repr(dtype)[:40]}, expected one of {', '.join(_BYTES_PER_ELEMENT)} or an object with an itemsize"
     )
-
-
-def count(name: str, value: Any, least: int = 0) -> int:
-    """Return a size as a plain int; any integer type is accepted.
-
-    Raises UsageError for anything else, or below `least`.
-    """
-    size = whole(value)
-    if size is None or size < least:
-        raise UsageError(f"{name} is {repr(value)[:40]}, expected a whole number of at least {least}")
-    return size
 
 
 def tiles(extent: int, tile: int) -> int:
