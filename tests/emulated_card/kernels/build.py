@@ -33,8 +33,7 @@ _FLAGS = (
 _INCLUDED_FROM = (f"-I{HERE / 'c'}", f"-I{CARD}")
 # What every kernel shares is worth optimising; to build a kernel, -O2 takes four times as long as -O1, -Og half.
 _RUNTIME_FLAGS = ("-O2", "-ftree-vectorize", "-r", "-nostdlib")
-_KERNEL_FLAGS = ("-shared",)
-OPTIMISED, RUN_ONCE = "-Og", "-O0"
+_KERNEL_FLAGS = ("-Og", "-shared")
 _ERRORS_SHOWN = 2000
 _INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
@@ -73,15 +72,13 @@ class Built:
     registers: int
 
 
-def build(ptx_text: str, entry_name: str, arch: str, level: str = OPTIMISED) -> Built:
+def build(ptx_text: str, entry_name: str, arch: str) -> Built:
     """Build the kernel of one entry, or find it in the cache.
-
-    level: RUN_ONCE takes a third of the time, for a kernel that then runs some times as long.
 
     Raises NotSupported for what is not modelled, KeyError for unknown entries, NoCompiler.
     """
     folder = cache_folder()
-    key = _key_of(arch, level, entry_name, ptx_text)
+    key = _key_of(arch, entry_name, ptx_text)
     described, library = folder / f"{key}.json", folder / f"{key}.so"
     if described.exists():  # the last that is written
         return _read(described)
@@ -89,7 +86,7 @@ def build(ptx_text: str, entry_name: str, arch: str, level: str = OPTIMISED) -> 
     # Workers ask for the same kernels at once, and each takes a second. This waits without a look at the card's clock.
     with (folder / f"{key}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _read(described) if described.exists() else _make(ptx_text, entry_name, level, described, library)
+        return _read(described) if described.exists() else _make(ptx_text, entry_name, described, library)
 
 
 @cache
@@ -151,8 +148,7 @@ def _environment() -> str:
 def _translator_sources() -> list[Path]:
     """Return what makes C of PTX: this folder's modules, the package's parser and decoder."""
     decoder = Path(pytest_bandwidth.__file__).parent / "features" / "traffic" / "ptx"
-    ours = [path for path in HERE.rglob("*.py") if not path.name.startswith("test_")]
-    return [*ours, *decoder.rglob("*.py"), *decoder.rglob("*.lark")]
+    return [*HERE.rglob("*.py"), *decoder.rglob("*.py"), *decoder.rglob("*.lark")]
 
 
 def _c_sources() -> list[Path]:
@@ -168,7 +164,7 @@ def _c_sources() -> list[Path]:
     return sorted(found)
 
 
-def _make(ptx_text: str, entry_name: str, level: str, described: Path, library: Path) -> Built:
+def _make(ptx_text: str, entry_name: str, described: Path, library: Path) -> Built:
     from emulated_card.kernels.module import decoded  # on a miss only
     from emulated_card.kernels.registers import live_registers
     from emulated_card.kernels.translate import parameter_bytes, translate
@@ -177,7 +173,7 @@ def _make(ptx_text: str, entry_name: str, level: str, described: Path, library: 
     with tempfile.TemporaryDirectory(dir=library.parent) as work:
         source, made = Path(work, "kernel.c"), Path(work, "kernel.so")
         source.write_text(translate(kernel), encoding="utf-8")
-        _compile(level, *_KERNEL_FLAGS, *_FLAGS, "-o", str(made), str(source), str(_runtime()), "-lm")
+        _compile(*_KERNEL_FLAGS, *_FLAGS, "-o", str(made), str(source), str(_runtime()), "-lm")
         os.replace(made, library)
     built = Built(
         str(library),
