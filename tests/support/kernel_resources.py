@@ -7,6 +7,7 @@ Needs NVRTC, no GPU.
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ CUDA_SRC = ROOT / "cuda_src"
 RECORD = Path(__file__).with_name("resources.yaml")
 # Turing, Ampere (A100; RTX 30), Hopper, Blackwell (data centre; RTX 50). Ada's sm_89 gave what sm_86 does, but for FP8.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+# What tests compile for whether a source has changed or not.
+ALWAYS = "sm_90"
 FIELDS = ("registers", "shared_bytes", "local_bytes")
 REWRITE = "python tests/support/kernel_resources.py"
 
@@ -54,11 +57,9 @@ def cubin(text: str, filename: str, arch: str) -> CubinModule:
 
 @functools.cache
 def ptx(filename: str, arch: str) -> PtxModule:
-    """Return a shipped source's PTX: of the compilation to machine code, which is made anyway, or for PTX alone."""
+    """Return a shipped source's PTX: of the compilation to machine code, where that is made anyway."""
     text = (CUDA_SRC / filename).read_text(encoding="utf-8")
-    if arch in ARCHITECTURES:
-        return cubin(text, filename, arch).ptx
-    return compile_ptx(text, arch=arch, filename=filename)
+    return cubin(text, filename, arch).ptx if arch == ALWAYS else compile_ptx(text, arch=arch, filename=filename)
 
 
 def compiled(text: str, filename: str, architectures: Sequence[str] = ARCHITECTURES) -> dict[str, PerArchitecture]:
@@ -91,6 +92,15 @@ def recorded_files() -> list[str]:
     return list(_record()["kernels"])
 
 
+def is_recorded(text: str, filename: str) -> bool:
+    """Return whether the record was made from this text, by this compiler: what it says would be made again."""
+    return recorded_nvrtc() == nvrtc_version() and _record()["sources"].get(filename) == _digest(text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def recorded_nvrtc() -> str:
     return str(_record()["nvrtc"])
 
@@ -102,6 +112,8 @@ def rewrite() -> None:
         f"# Rewritten by: {REWRITE}",
         f'nvrtc: "{nvrtc_version()}"',
         f"architectures: [{', '.join(ARCHITECTURES)}]",
+        "sources:",
+        *(f"  {file.name}: {_digest(file.read_text(encoding='utf-8'))!r}" for file in kernel_files()),
         "kernels:",
     ]
     for file in kernel_files():
@@ -112,6 +124,7 @@ def rewrite() -> None:
     RECORD.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+@functools.cache
 def _record() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load(RECORD.read_text(encoding="utf-8"))
     return loaded
