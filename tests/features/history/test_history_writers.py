@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import histories
@@ -36,6 +37,7 @@ def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(tmp_p
             runs = runs_in(place)
             assert len(set(runs)) == len(runs) >= seen
             seen = len(runs)
+        time.sleep(0.05)  # what it reads next, the writers need time for
     told = [run_id for writer in writers for run_id in finished(writer)]
     assert len(told) == 24
     assert runs_in(place) == sorted(told)
