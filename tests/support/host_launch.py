@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pytest
 
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.cpu.device import CpuDevice
@@ -17,10 +16,6 @@ from pytest_bandwidth.devices.numpy_arrays import RandomSource
 SIZES = (0, 1, 15, 16, 17, 64, 1000, 4099)
 GUARD = 64
 STORED = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
-# Halves are compiled apart, which takes as long again.
-SUFFIXES = ("f32", pytest.param("f16", marks=pytest.mark.slow))
-# One rounding to half, or a few of float32.
-TOLERANCE = {"f16": 2e-3, "f32": 2e-6, "f64": 1e-14}
 
 
 @lru_cache(maxsize=1)
