@@ -11,7 +11,7 @@ from repositories import run
 # Arguments that make it short, and a pattern of its output.
 SMALLEST = {
     "code_identity.py": (
-        ("--repeat=1", "--indices-mib=8", "--file=topk.cu"),
+        ("--repeat=1", "--indices-mib=8", "--file=rope.cu"),
         r"\| Numba function \|(?s:.*)indices: 8 MB in 0\.\d+ s here",
     ),
     "gate.py": (

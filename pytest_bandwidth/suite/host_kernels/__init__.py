@@ -69,41 +69,22 @@ _EMBEDDING = "out:T* table:T* index:i32* length:i64 rows:i64 cols:i64"
 _NORM = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
 _RMS_NORM = "out:T* sum:T* in:T* residual:T* gamma:T* epsilon:f32 rows:i64 cols:i64"
 _OF_RMS_NORM = "rows·cols rows·cols rows·cols rows·cols cols"
-_TOPK = "values:T* columns:i32* in:T* rows:i64 cols:i64 k:i64"
 _ROPE = "out:T* in:T* cosines:f32* sines:f32* tokens:i64 heads:i64 d:i64"
 _OF_ROPE = "tokens·heads·d tokens·heads·d tokens·d/2 tokens·d/2"
-_QUANTIZE, _OF_QUANTIZED = "codes:{}* scales:f32* in:T* rows:i64 cols:i64", "rows·cols rows rows·cols"
-_QUANTIZERS = "quantize_{0}_plain quantize_{0}_registers"
-_MXFP8 = "codes:u8* scales:u8* in:T* blocks:i64"
-_DEQUANTIZE, _OF_DEQUANTIZED = "out:T* codes:{}* scales:f32* rows:i64 cols:i64", "rows·cols rows·cols rows"
 _GEMM, _LINEAR = "c:T* a:T* b:T* m:i64 n:i64 k:i64", "y:T* x:T* w:T* m:i64 n:i64 k:i64"
-_GEMM_SPLIT = "sums:f32* a:T* b:T* m:i64 n:i64 k:i64 splits:i64"
-_GEMM_COMBINE = "c:T* sums:f32* m:i64 n:i64 splits:i64"
-_INT8 = "c:T* a:i8* w:i8* a_scales:f32* w_scales:f32* m:i64 n:i64 k:i64"
 _PACKED = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
 _PLANAR = "y:T* x:T* nibbles:u8* scales:u8* m:i64 n:i64 k:i64"
 _SCORES = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
 _OUTPUT = "o:T* p:T* v:T* heads:i64 n:i64 d:i64"
 _FLASH, _OF_FLASH = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64", "heads·n·d heads·n·d heads·n·d heads·n·d"
 _CACHE = "q:T* k_cache:T* v_cache:T* scale:f32 batch:i64 query_heads:i64 kv_heads:i64 d:i64 tokens:i64 capacity:i64"
-_PAGED = _CACHE.replace("scale", "table:i32* scale").replace("capacity", "pages")
 _NEW = "k_cache:T* v_cache:T* k_new:T* v_new:T* position:i64 batch:i64 kv_heads:i64 tokens:i64 d:i64 capacity:i64"
-_FP8 = _CACHE.replace("cache:T*", "cache:u8*").replace(" scale:", " k_scales:f32* v_scales:f32* scale:")
-_NEW_FP8 = _NEW.replace("cache:T*", "cache:u8*").replace(" k_new", " k_scales:f32* v_scales:f32* k_new")
-_PARTIALS = "partial_result:f32* partial_max:f32* partial_sum:f32*"
-_SPLIT = f"{_PARTIALS} {{}} splits:i64"
-_COMBINE = f"out:T* {_PARTIALS} heads:i64 d:i64 splits:i64"
 # Extents of keys and of values.
 _OF_CACHES = "batch·kv_heads·capacity·d batch·kv_heads·capacity·d"
 _OF_NEW = "batch·kv_heads·tokens·d batch·kv_heads·tokens·d"
-_OF_SCALES = "batch·kv_heads·capacity batch·kv_heads·capacity"
-# Extents for decoding: the query, which is as large as the result, or partial results; then the query and the cache.
+# Extents for decoding: the query, which is as large as the result, and the cache.
 _OF_QUERY = "batch·query_heads·d"
-_OF_PARTIALS = "batch·query_heads·splits·d batch·query_heads·splits batch·query_heads·splits"
 _OF_CACHE = f"{_OF_QUERY} {_OF_CACHES}"
-_OF_FP8 = f"{_OF_CACHE} {_OF_SCALES}"
-_OF_PAGES = f"{_OF_QUERY} batch·pages·16·kv_heads·d batch·pages·16·kv_heads·d batch·pages"
-_OF_COMBINE = "heads·d heads·splits·d heads·splits heads·splits"
 
 _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("read", stream.read, "sink:W* in:T* never:W n:i64", "1 n", WIDE),
@@ -143,19 +124,10 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("row_max", rows.row_max, "max:T* in:T* rows:i64 cols:i64", "rows rows·cols"),
     _family("exp_shifted", rows.exp_shifted, "out:T* in:T* max:T* rows:i64 cols:i64", "rows·cols rows·cols rows"),
     _family("row_log_sum", rows.row_log_sum, "out:T* exps:T* max:T* rows:i64 cols:i64", "rows rows·cols rows"),
-    _family("topk", rows.topk, _TOPK, "rows·k rows·k rows·cols", MOST),
     _family("rope", rows.rope, _ROPE, _OF_ROPE, MOST),
-    _family(_QUANTIZERS.format("int8"), rows.quantize_int8, _QUANTIZE.format("i8"), _OF_QUANTIZED),
-    _family(_QUANTIZERS.format("fp8"), rows.quantize_fp8, _QUANTIZE.format("u8"), _OF_QUANTIZED),
-    _family(_QUANTIZERS.format("mxfp8"), rows.quantize_mxfp8, _MXFP8, "blocks·32 blocks blocks·32"),
-    _family("dequantize_int8", rows.dequantize_int8, _DEQUANTIZE.format("i8"), _OF_DEQUANTIZED, MOST),
-    _family("dequantize_fp8", rows.dequantize_fp8, _DEQUANTIZE.format("u8"), _OF_DEQUANTIZED, MOST),
     _family("gemm_naive", matmul.gemm_naive, _GEMM, "m·n m·k k·n"),
     _family("gemm_tiled gemm_blocked gemm_pipelined", matmul.gemm_blocked, _GEMM, "m·n m·k k·n"),
-    _family("gemm_split_k", matmul.gemm_split_k, _GEMM_SPLIT, "splits·m·n m·k k·n"),
-    _family("gemm_split_k_combine", matmul.gemm_split_k_combine, _GEMM_COMBINE, "m·n splits·m·n"),
     _family("gemv", matmul.gemv, "y:T* w:T* x:T* n:i64 k:i64", "n n·k k", MOST),
-    _family("gemm_int8_plain gemm_int8_pipelined", matmul.gemm_int8, _INT8, "m·n m·k n·k m n"),
     _family("linear_gemv linear_gemm", matmul.linear, _LINEAR, "m·n m·k k·n"),
     _family("q4_0_gemv q4_0_gemm", matmul.q4_0_product, _PACKED, "m·n m·k n·k/32·18"),
     _family("q4_0_gemv_planar q4_0_gemm_planar", matmul.q4_0_planar, _PLANAR, "m·n m·k n·k/32·16 n·k/32·2"),
@@ -164,19 +136,6 @@ _FAMILIES: tuple[Iterator[HostKernel], ...] = (
     _family("attention_output", attention.attention_output, _OUTPUT, "heads·n·d heads·n·n heads·n·d"),
     _family("attention_flash attention_flash2_64 attention_flash2_128", attention.attention_flash, _FLASH, _OF_FLASH),
     _family("kv_append", attention.kv_append, _NEW, f"{_OF_CACHES} {_OF_NEW}", MOST, bits=True),
-    _family("kv_append_fp8", attention.kv_append_fp8, _NEW_FP8, f"{_OF_CACHES} {_OF_SCALES} {_OF_NEW}", MOST),
-    _family("kv_decode_fp8", attention.kv_decode_fp8, f"out:T* {_FP8}", f"{_OF_QUERY} {_OF_FP8}"),
-    _family("kv_decode_fp8_grouped", attention.kv_decode_fp8_split, _SPLIT.format(_FP8), f"{_OF_PARTIALS} {_OF_FP8}"),
     _family("kv_decode", attention.kv_decode, f"out:T* {_CACHE}", f"{_OF_QUERY} {_OF_CACHE}"),
-    _family(
-        *("kv_decode_split kv_decode_grouped", attention.kv_decode_split),
-        *(_SPLIT.format(_CACHE), f"{_OF_PARTIALS} {_OF_CACHE}"),
-    ),
-    _family("kv_decode_paged", attention.kv_decode_paged, f"out:T* {_PAGED}", f"{_OF_QUERY} {_OF_PAGES}"),
-    _family(
-        *("kv_decode_paged_grouped", attention.kv_decode_paged_split),
-        *(_SPLIT.format(_PAGED), f"{_OF_PARTIALS} {_OF_PAGES}"),
-    ),
-    _family("kv_decode_combine", attention.kv_decode_combine, _COMBINE, _OF_COMBINE),
 )
 HOST_KERNELS: dict[str, HostKernel] = {kernel.name: kernel for family in _FAMILIES for kernel in family}

@@ -22,9 +22,8 @@ from pytest_bandwidth.devices.cpu.simd import (
     store,
 )
 from pytest_bandwidth.suite.host_kernels.access import copy_row
-from pytest_bandwidth.suite.host_kernels.matmul import NOT_BESIDE, PANEL, product
-from pytest_bandwidth.suite.host_kernels.rows import MOST_OF_FP8, fp8_code, fp8_value, scale_of_row
-from pytest_bandwidth.suite.host_kernels.simd_math import exponential, in_place
+from pytest_bandwidth.suite.host_kernels.matmul import PANEL, product
+from pytest_bandwidth.suite.host_kernels.simd_math import exponential
 from pytest_bandwidth.suite.host_kernels.stream import dot_of
 
 Array = Any
@@ -34,7 +33,6 @@ ZERO = np.float32(0)
 NAN = np.float32(np.nan)
 MOST_COLUMNS = 128  # of a head: the CUDA kernels have registers for no more, and give NaN
 KEYS = 32  # that are weighted at a time
-PAGE = 16  # tokens
 WORK = MOST_COLUMNS + KEYS
 
 
@@ -55,7 +53,7 @@ def attention_output(parts: int, o: Array, p: Array, v: Array, heads: int, n: in
     for part in prange(parts):
         for at in range(heads * panels * part // parts, heads * panels * (part + 1) // parts):
             head, panel = at // panels, at % panels
-            product((panel, panel + 1), o, head * n * d, p, head * n * n, v, head * n * d, n, d, n, n)
+            product((panel, panel + 1), o, head * n * d, p, head * n * n, v, head * n * d, n, d, n)
 
 
 @inlined
@@ -159,191 +157,21 @@ def kv_append(parts: int, k_cache: Array, v_cache: Array, k_new: Array, v_new: A
         fence()
 
 
-@inlined
-def _quantize_row(codes: Array, scales: Array, to: int, x: Array, row: int, d: int) -> None:
-    scales[to], factor = scale_of_row(x, row * d, d, MOST_OF_FP8)
-    for c in range(d):
-        codes[to * d + c] = fp8_code(get(x, row * d + c) * factor)
-
-
 @parallel
-def kv_append_fp8(
-    parts: int,
-    k_cache: Array,
-    v_cache: Array,
-    k_scales: Array,
-    v_scales: Array,
-    k_new: Array,
-    v_new: Array,
-    *sizes: int,
-) -> None:
-    """Append as kv_append, to a cache of e4m3's codes with a scale for each token and head."""
-    position, batch, kv_heads, tokens, d, capacity = sizes
-    rows = batch * kv_heads * tokens
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            token = position + row % tokens
-            if token < capacity:
-                to = row // tokens * capacity + token
-                _quantize_row(k_cache, k_scales, to, k_new, row, d)
-                _quantize_row(v_cache, v_scales, to, v_new, row, d)
+def kv_decode(parts: int, out: Array, q: Array, k: Array, v: Array, scale: Any, *sizes: int) -> None:
+    """Write one query token's attention to `tokens` cached ones, for each head; 0 without tokens, NaN for d above 128.
 
-
-# ---- decoding: of every query head, its attention to the cached tokens, whole or in ranges ---------------------------
-# sizes: batch, query_heads, kv_heads, d, tokens, and what a cache has room for: tokens, or pages of a sequence.
-
-
-@in_place
-def _each_head(parts: int, out: Array, sizes: tuple[int, ...], room: int, attend: Any, given: Any) -> None:
-    """Write each head's attention to as many tokens as there are; 0 without tokens, NaN for d above 128.
-
-    attend: as `_attend_cached`, is given the scratch, the head, a range of tokens, the sizes and `given`.
+    sizes: batch, query_heads, kv_heads, d, tokens, capacity. Several query heads may share a head of the cache.
     """
-    batch, query_heads, _, d, tokens, _ = sizes
-    heads, end = batch * query_heads, min(tokens, room)
+    batch, query_heads, kv_heads, d, tokens, capacity = sizes
+    heads, end = batch * query_heads, min(tokens, capacity)
     for part in prange(parts):
         work = scratch(WORK, np.float32)
         for head in range(heads * part // parts, heads * (part + 1) // parts):
             summed = ZERO
             if d <= MOST_COLUMNS:
-                _, summed = attend(work, head, 0, end, sizes, given)
+                cached = head // query_heads * kv_heads + head % query_heads // (query_heads // kv_heads)
+                _, summed = _attend(work, q, head * d, k, v, cached * capacity * d, scale, d, 0, end)
             for c in range(d):
                 value = work[c] / summed if summed > ZERO else ZERO
                 put(out, head * d + c, value if d <= MOST_COLUMNS else NAN)
-
-
-@in_place
-def _each_range(
-    parts: int, partials: Any, sizes: tuple[int, ...], room: int, step: int, attend: Any, given: Any
-) -> None:
-    """Leave each head's attention to its tokens in `splits` ranges of whole steps, which kv_decode_combine merges."""
-    partial_result, partial_max, partial_sum = partials
-    batch, query_heads, _, d, tokens, _, splits = sizes
-    ranges, visible = batch * query_heads * splits, min(tokens, room)
-    for part in prange(parts):
-        work = scratch(WORK, np.float32)
-        for at in range(ranges * part // parts, ranges * (part + 1) // parts):
-            each = (visible + splits * step - 1) // (splits * step) * step
-            begin = at % splits * each
-            end = min(begin + each, visible)
-            if d <= MOST_COLUMNS:
-                high, summed = attend(work, at // splits, begin, end, sizes, given)
-                partial_max[at], partial_sum[at] = high, summed
-                partial_result[at * d : at * d + d] = work[:d]
-            else:
-                partial_max[at], partial_sum[at] = NAN, NAN
-                partial_result[at * d : at * d + d] = ZERO
-
-
-@inlined
-def _cached_head(head: int, sizes: tuple[int, ...]) -> int:
-    """Return which head of the cache holds a query head's keys: several query heads may share one."""
-    query_heads, kv_heads = sizes[1], sizes[2]
-    return head // query_heads * kv_heads + head % query_heads // (query_heads // kv_heads)
-
-
-@inlined
-def _attend_cached(work: Array, head: int, begin: int, end: int, sizes: tuple[int, ...], given: Any) -> Any:
-    q, k, v, scale = given
-    d, capacity = sizes[3], sizes[5]
-    return _attend(work, q, head * d, k, v, _cached_head(head, sizes) * capacity * d, scale, d, begin, end)
-
-
-@parallel
-def kv_decode(parts: int, out: Array, *given: Any) -> None:
-    """Write one query token's attention to `tokens` cached ones, for each head."""
-    _each_head(parts, out, given[4:], given[9], _attend_cached, given[:4])
-
-
-@parallel
-def kv_decode_split(parts: int, result: Array, high: Array, summed: Array, *given: Any) -> None:
-    """Decode as kv_decode, in ranges. Their number is the last of the sizes, here and below."""
-    _each_range(parts, (result, high, summed), given[4:], given[9], 1, _attend_cached, given[:4])
-
-
-@inlined
-def _dequantize(out: Array, codes: Array, scales: Array, first: int, count: int, d: int) -> None:
-    for token in range(count):
-        for c in range(d):
-            out[token * d + c] = fp8_value(codes[(first + token) * d + c]) * scales[first + token]
-
-
-@inlined
-def _attend_fp8(work: Array, head: int, begin: int, end: int, sizes: tuple[int, ...], given: Any) -> Any:
-    """Attend as _attend, to keys and values of 8 bits, which become floats a block at a time."""
-    q, k, v, k_scales, v_scales, scale = given
-    d, cache = sizes[3], _cached_head(head, sizes) * sizes[5]
-    keys, values = scratch(KEYS * d, np.float32), scratch(KEYS * d, np.float32, NOT_BESIDE)
-    work[:d] = ZERO
-    high, summed = LOWEST, ZERO
-    for token in range(begin, end, KEYS):
-        count = min(KEYS, end - token)
-        _dequantize(keys, k, k_scales, cache + token, count, d)
-        _dequantize(values, v, v_scales, cache + token, count, d)
-        high, summed = _attend_block(work, q, head * d, keys, values, 0, scale, d, count, high, summed)
-    return high, summed
-
-
-@parallel
-def kv_decode_fp8(parts: int, out: Array, *given: Any) -> None:
-    """Decode as kv_decode, from a cache that kv_append_fp8 fills."""
-    _each_head(parts, out, given[6:], given[11], _attend_fp8, given[:6])
-
-
-@parallel
-def kv_decode_fp8_split(parts: int, result: Array, high: Array, summed: Array, *given: Any) -> None:
-    """Decode as kv_decode_fp8, in ranges."""
-    _each_range(parts, (result, high, summed), given[6:], given[11], 1, _attend_fp8, given[:6])
-
-
-@inlined
-def _attend_pages(work: Array, head: int, begin: int, end: int, sizes: tuple[int, ...], given: Any) -> Any:
-    """Attend as _attend, from a page's first token on. The table names the pages of each sequence."""
-    q, k, v, table, scale = given
-    query_heads, kv_heads, d, pages = sizes[1], sizes[2], sizes[3], sizes[5]
-    kv_head = head % query_heads // (query_heads // kv_heads)
-    work[:d] = ZERO
-    high, summed = LOWEST, ZERO
-    for token in range(begin, end, PAGE):
-        page = np.int64(table[head // query_heads * pages + token // PAGE])
-        at = (page * kv_heads + kv_head) * PAGE * d
-        high, summed = _attend_block(work, q, head * d, k, v, at, scale, d, min(PAGE, end - token), high, summed)
-    return high, summed
-
-
-@parallel
-def kv_decode_paged(parts: int, out: Array, *given: Any) -> None:
-    """Decode as kv_decode, keys and values lying in pages that the table names."""
-    _each_head(parts, out, given[5:], given[10] * PAGE, _attend_pages, given[:5])
-
-
-@parallel
-def kv_decode_paged_split(parts: int, result: Array, high: Array, summed: Array, *given: Any) -> None:
-    """Decode as kv_decode_paged, in ranges of whole pages."""
-    _each_range(parts, (result, high, summed), given[5:], given[10] * PAGE, PAGE, _attend_pages, given[:5])
-
-
-@parallel
-def kv_decode_combine(
-    parts: int,
-    out: Array,
-    partial_result: Array,
-    partial_max: Array,
-    partial_sum: Array,
-    heads: int,
-    d: int,
-    splits: int,
-) -> None:
-    """Merge the ranges of kv_decode_split; 0 where there were no tokens."""
-    for part in prange(parts):
-        for head in range(heads * part // parts, heads * (part + 1) // parts):
-            high = LOWEST
-            for at in range(head * splits, (head + 1) * splits):
-                high = partial_max[at] if partial_max[at] > high else high
-            for c in range(d):
-                summed, result = ZERO, ZERO
-                for at in range(head * splits, (head + 1) * splits):
-                    shrink = exponential(partial_max[at] - high)
-                    summed += partial_sum[at] * shrink
-                    result += partial_result[at * d + c] * shrink
-                put(out, head * d + c, ZERO if summed == ZERO else result / summed)

@@ -34,7 +34,6 @@ from pytest_bandwidth.suite.host_kernels.stream import dot_of
 Array = Any
 
 ZERO = np.float32(0)
-SPLIT_STEP = 32
 PANEL = 16  # columns of the result that fill a line
 # The offset in a page of a scratch that is written while another one is read.
 NOT_BESIDE = 1024
@@ -89,11 +88,10 @@ def product(
     m: int,
     n: int,
     k: int,
-    pitch: int,
 ) -> None:
     """Compute out (m×n) = a (m×k) · b (k×n) for a range of 16-column panels.
 
-    Each matrix begins at an element of its array, and each row of a `pitch` elements behind the one before.
+    Each matrix begins at an element of its array.
 
     Four rows of a panel stay in registers while k is walked, so that a line of b serves four multiply-adds.
     """
@@ -105,13 +103,13 @@ def product(
         row = 0
         while row + ROWS_AT_ONCE <= m:
             s0, s1, s2, s3 = spread(ZERO), spread(ZERO), spread(ZERO), spread(ZERO)
-            at = a0 + row * pitch
+            at = a0 + row * k
             for i in range(k):
                 line = load(panel, i * PANEL)
                 s0 = s0 + spread(get(a, at + i)) * line
-                s1 = s1 + spread(get(a, at + pitch + i)) * line
-                s2 = s2 + spread(get(a, at + 2 * pitch + i)) * line
-                s3 = s3 + spread(get(a, at + 3 * pitch + i)) * line
+                s1 = s1 + spread(get(a, at + k + i)) * line
+                s2 = s2 + spread(get(a, at + 2 * k + i)) * line
+                s3 = s3 + spread(get(a, at + 3 * k + i)) * line
             to = out0 + row * n + col0
             _put_cols(out, to, s0, edge, cols)
             _put_cols(out, to + n, s1, edge, cols)
@@ -121,7 +119,7 @@ def product(
         while row < m:
             s0 = spread(ZERO)
             for i in range(k):
-                s0 = s0 + spread(get(a, a0 + row * pitch + i)) * load(panel, i * PANEL)
+                s0 = s0 + spread(get(a, a0 + row * k + i)) * load(panel, i * PANEL)
             _put_cols(out, out0 + row * n + col0, s0, edge, cols)
             row += 1
 
@@ -131,31 +129,7 @@ def gemm_blocked(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: 
     """Compute as gemm_naive, 4 × 16 elements of the result at a time."""
     panels = (n + PANEL - 1) // PANEL
     for part in prange(parts):
-        product((panels * part // parts, panels * (part + 1) // parts), out, 0, a, 0, b, 0, m, n, k, k)
-
-
-@parallel
-def gemm_split_k(parts: int, sums: Array, a: Array, b: Array, m: int, n: int, k: int, splits: int) -> None:
-    """Compute `splits` products, each of whole steps of k, which gemm_split_k_combine adds."""
-    panels = (n + PANEL - 1) // PANEL
-    depth = (k + splits * SPLIT_STEP - 1) // (splits * SPLIT_STEP) * SPLIT_STEP
-    for part in prange(parts):
-        for at in range(splits * panels * part // parts, splits * panels * (part + 1) // parts):
-            split, panel = at // panels, at % panels
-            begin = min(split * depth, k)
-            of_split = min(depth, k - begin)
-            product((panel, panel + 1), sums, split * m * n, a, begin, b, begin * n, m, n, of_split, k)
-
-
-@parallel
-def gemm_split_k_combine(parts: int, out: Array, sums: Array, m: int, n: int, splits: int) -> None:
-    """Add the products of gemm_split_k."""
-    for part in prange(parts):
-        for at in range(m * n * part // parts, m * n * (part + 1) // parts):
-            found = ZERO
-            for split in range(splits):
-                found += sums[split * m * n + at]
-            put(out, at, found)
+        product((panels * part // parts, panels * (part + 1) // parts), out, 0, a, 0, b, 0, m, n, k)
 
 
 @parallel
@@ -173,20 +147,6 @@ def gemv(parts: int, out: Array, w: Array, x: Array, n: int, k: int) -> None:
     for part in prange(parts):
         for row in range(n * part // parts, n * (part + 1) // parts):
             put(out, row, dot_of(w, row * k, x, 0, k, ZERO))
-
-
-@parallel
-def gemm_int8(
-    parts: int, out: Array, x: Array, w: Array, x_scales: Array, w_scales: Array, m: int, n: int, k: int
-) -> None:
-    """Write out (m×n) = x (m×k) · wᵀ of int8, w (n×k), times a scale of each row of x and of w."""
-    for part in prange(parts):
-        for col in range(n * part // parts, n * (part + 1) // parts):
-            for row in range(m):
-                found = np.int32(0)
-                for i in range(k):
-                    found = np.int32(found + np.int32(x[row * k + i]) * np.int32(w[col * k + i]))
-                put(out, row * n + col, np.float32(found) * x_scales[row] * w_scales[col])
 
 
 @typed_intrinsic

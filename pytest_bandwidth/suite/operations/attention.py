@@ -15,7 +15,9 @@ from pytest_bandwidth.suite.operations.model import (
     FLOATS,
     ON_TENSOR_CORES,
     ROUNDING,
+    RUN_KERNELS,
     SUFFIX,
+    WITHOUT_TWIN,
     Arrays,
     Case,
     KernelStep,
@@ -153,7 +155,8 @@ def _append(version: str, *, in_8_bits: bool = False) -> Operation:
     small = [(0, 1, 1, 8, 0), (1, 1, 0, 8, 3), (1, 1, 1, 1, 0), (2, 3, 5, 33, 7)]
     if in_8_bits or version == "wide":
         small += [(3, 7, 1, 128, 5), (1, 3, 37, 72, 1)]
-    return Operation(name, version, FLOATS, make, shapes, sizes_of("batch kv_heads tokens d position", *small))
+    devices = WITHOUT_TWIN if in_8_bits else RUN_KERNELS
+    return Operation(name, version, FLOATS, make, shapes, sizes_of("batch kv_heads tokens d position", *small), devices)
 
 
 # By version: blocks for each head, or for each group of heads, that share keys and values.
@@ -234,7 +237,8 @@ def _decode(version: str, *, paged: bool = False, in_8_bits: bool = False) -> Op
             small += sizes_of("batch query_heads kv_heads d tokens splits", (2, 3, 1, 16, 1100, 2))
     if not in_splits:
         small = tuple({name: size for name, size in sizes.items() if name != "splits"} for sizes in small)
-    return Operation(name, version, FLOATS, make, shapes, small)
+    devices = RUN_KERNELS if name == "kv_decode" and version == "plain" else WITHOUT_TWIN
+    return Operation(name, version, FLOATS, make, shapes, small, devices)
 
 
 def _codes_and_scales(arrays: Arrays, cache: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:

@@ -20,6 +20,7 @@ from pytest_bandwidth.suite.operations.model import (
     ROUNDING,
     SUFFIX,
     WIDE_SUFFIX,
+    WITHOUT_TWIN,
     Arrays,
     Case,
     KernelStep,
@@ -111,7 +112,7 @@ def _gemm_split_k() -> Operation:
         return replace(case, between=sums.nbytes)
 
     small = SMALL_GEMM + SMALL_SPLIT
-    return Operation("gemm", "split-k", FLOATS, make, lambda *_: INFERENCE, small, computes=ON_TENSOR_CORES)
+    return Operation("gemm", "split-k", FLOATS, make, lambda *_: INFERENCE, small, WITHOUT_TWIN, ON_TENSOR_CORES)
 
 
 def _library_gemm(dtypes: tuple[str, ...], *devices: str) -> Operation:
@@ -157,7 +158,7 @@ def _gemm_int8(version: str) -> Operation:
     small = SMALL_GEMM + SMALL_INT8 if version == "pipelined" else SMALL_GEMM
     # No GPU's list of rates has whole numbers of eight bits outside of tensor cores.
     computes, shapes = dict.fromkeys((*FLOATS, "bfloat16"), "int8-tensor"), INFERENCE + SQUARE
-    return Operation("gemm_int8", version, FLOATS, make, lambda *_: shapes, small, computes=computes)
+    return Operation("gemm_int8", version, FLOATS, make, lambda *_: shapes, small, WITHOUT_TWIN, computes)
 
 
 def _gemv(version: str) -> Operation:

@@ -20,6 +20,8 @@ Dim = tuple[int, int, int]
 Geometry = tuple[Dim, Dim]
 # They run kernels: from CUDA source, its PTX, or a twin on the host.
 RUN_KERNELS: frozenset[str] = frozenset({"cuda", "cpu", "traffic"})
+# Without a twin on the host: what differs on a GPU only, and what arithmetic bounds there.
+WITHOUT_TWIN = RUN_KERNELS - {"cpu"}
 
 
 class Arrays(Protocol):
@@ -89,7 +91,7 @@ class Operation:
     make: (arrays, dtype, sizes by name) → Case; see `prepare`.
     shapes: (bytes, dtype) → sizes that move about so many bytes; operations with shapes of their own ignore the bytes.
     small: sizes to check the numerics at: 0, 1, odd, and past one block or tile; an interpreter is quick with them.
-    devices: kinds of device that can run it. A kernel without a twin on the host skips there by itself.
+    devices: kinds of device that can run it.
     computes: by dtype, the precision whose peak rate bounds it, where that is not the usual one (`precision`).
     """
 

@@ -15,6 +15,7 @@ from pytest_bandwidth.suite.operations.model import (
     FLOATS,
     ROUNDING,
     SUFFIX,
+    WITHOUT_TWIN,
     Arrays,
     Case,
     Geometry,
@@ -132,7 +133,7 @@ def _quantize(kind: str, version: str) -> Operation:
         name, given = f"quantize_{kind}_{version}_{SUFFIX[dtype]}", (geometry, results, (source,), shape, moved)
         return one_launch("quantize.cu", name, *given, lambda host: references.quantize_rows(host, kind))
 
-    return Operation(f"quantize_{kind}", version, FLOATS, make, IN_8_BITS, SMALL_OF.get(version, SMALL))
+    return Operation(f"quantize_{kind}", version, FLOATS, make, IN_8_BITS, SMALL_OF.get(version, SMALL), WITHOUT_TWIN)
 
 
 MX_ELEMENTS = 32
@@ -156,7 +157,7 @@ def _quantize_mxfp8(version: str) -> Operation:
     of_row = COLS // MX_ELEMENTS
     shapes = shapes_of(formula, "rows", blocks=of_row)
     small = sizes_of("rows blocks", (0, 1), (3, 0), (1, 1), (1, 2), (3, 1), (5, 32), (7, 65))
-    return Operation("quantize_mxfp8", version, FLOATS, make, shapes, small)
+    return Operation("quantize_mxfp8", version, FLOATS, make, shapes, small, WITHOUT_TWIN)
 
 
 def _dequantize(kind: str, version: str) -> Operation:
@@ -172,7 +173,7 @@ def _dequantize(kind: str, version: str) -> Operation:
         given = (geometry, results, (codes, scales), shape, moved, references.dequantize_rows, rounding(dtype))
         return one_launch("quantize.cu", f"dequantize_{kind}_{suffix_of(version, dtype)}", *given)
 
-    return Operation(f"dequantize_{kind}", version, FLOATS, make, IN_8_BITS, REGISTERS_SMALL)
+    return Operation(f"dequantize_{kind}", version, FLOATS, make, IN_8_BITS, REGISTERS_SMALL, WITHOUT_TWIN)
 
 
 HEADS, HEAD = 32, 128
@@ -193,7 +194,7 @@ def _topk(version: str) -> Operation:
 
     shapes = shapes_of(formula, "rows", cols=VOCABULARY, k=LARGEST)
     small = ((0, 7, 1), (3, 0, 2), (1, 1, 1), (3, 5, 8), (2, 257, 32), (5, 4104, 8), (2, 9000, 3))
-    return Operation("topk", version, FLOATS, make, shapes, sizes_of("rows cols k", *small))
+    return Operation("topk", version, FLOATS, make, shapes, sizes_of("rows cols k", *small), WITHOUT_TWIN)
 
 
 def _rope(version: str) -> Operation:
