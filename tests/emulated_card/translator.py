@@ -1,24 +1,20 @@
 """Give the driver's modules their kernels: C calls here with PTX, and is given what `emulated_card.kernels` builds.
 
-The card executes PTX. Whatever NVRTC assembles is kept by the hash of the machine code, with its PTX. That
-PTX is executed for the machine code, and a cubin that no NVRTC of the card's processes has made does not load.
+The card executes PTX: for machine code, the PTX that `nvrtc.py` kept of it. A cubin that no NVRTC of the card's
+processes has made does not load.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from emulated_card.importing import Watched
+from emulated_card.nvrtc import assembled
 
-NVRTC = "cupy_backends.cuda.libs.nvrtc"
 INVALID_IMAGE, NOT_FOUND, NOT_SUPPORTED, UNKNOWN = 200, 500, 801, 999
 _DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
 _BUILD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
@@ -28,8 +24,7 @@ _kept: list[Any] = []  # C has their addresses
 
 
 def install(cuda: ctypes.CDLL) -> None:
-    """Register the callbacks, and keep what NVRTC assembles from now on."""
-    Watched(NVRTC, run=_keep_assembled)
+    """Register the callbacks."""
     set_disassembled = cuda.card_set_disassembled
     set_disassembled.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
     add_variable, add_function = cuda.card_add_variable, cuda.card_add_function
@@ -71,7 +66,7 @@ def install(cuda: ctypes.CDLL) -> None:
         )
 
     def disassemble(module: int, cubin: int, size: int) -> int:
-        kept = _assembled(ctypes.string_at(cubin, size))
+        kept = assembled(ctypes.string_at(cubin, size))
         if not kept.exists():
             print(f"emulated card: no NVRTC here has made the cubin {kept.stem}", file=sys.stderr)
             return INVALID_IMAGE
@@ -81,31 +76,6 @@ def install(cuda: ctypes.CDLL) -> None:
     callbacks = _DESCRIBE(_reported(describe)), _BUILD(_reported(build)), _DISASSEMBLE(_reported(disassemble))
     _kept.extend(callbacks)
     cuda.card_register_translator(*callbacks)
-
-
-def _keep_assembled(nvrtc: ModuleType) -> None:
-    """Have NVRTC keep the PTX of each cubin that it hands out."""
-    real = nvrtc.getCUBIN
-
-    def kept(program: Any) -> bytes:
-        cubin: bytes = real(program)
-        file = _assembled(cubin + b"\0")  # CuPy hands out all but the last byte
-        if cubin and not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            made = file.with_name(f"{file.name}.{os.getpid()}")
-            made.write_bytes(nvrtc.getPTX(program).rstrip(b"\0"))
-            made.replace(file)
-        return cubin
-
-    vars(nvrtc)["getCUBIN"] = kept
-
-
-def _assembled(cubin: bytes) -> Path:
-    """Return where the PTX of a cubin is kept; baselines name a cubin's file by the same hash."""
-    from emulated_card.kernels.build import cache_folder
-    from pytest_bandwidth.domain.code.identity import digest
-
-    return cache_folder() / "assembled" / f"{digest(cubin)}.ptx"
 
 
 def _reported(callback: Callable[..., int]) -> Callable[..., int]:

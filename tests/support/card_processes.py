@@ -12,8 +12,10 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1]
 PROGRAMS = TESTS / "card" / "programs"
 HANGS_SECONDS = 3000
-# Each process of a dozen would load plugins that take no part, and rewrite assertions.
+# Each process of a dozen would load plugins that take no part, and rewrite assertions; CuPy would load ml_dtypes, a
+# third of its start, whose types are for the built-in suite and tests/gpu.
 ALONE = {
+    "EMULATED_CARD_ML_DTYPES": "absent",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider -p no:unraisableexception --assert=plain",
 }
@@ -55,7 +57,7 @@ class Card:
 
     def told(self, program: str, env: Mapping[str, str] = PTX, **settings: object) -> Any:
         """Run one of `PROGRAMS` and return what its last line says."""
-        done = self.run([str(PROGRAMS / f"{program}.py")], settings, env=env)
+        done = self.run([str(PROGRAMS / f"{program}.py")], settings, env={**ALONE, **env})
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

@@ -103,11 +103,15 @@ def variables_of(ptx_text: str) -> tuple[Variable, ...]:
 
 
 def _keep(file: Path, value: object) -> None:
-    """Write a value as JSON, at once whole."""
+    replaced(file, json.dumps(value).encode())
+
+
+def replaced(file: Path, made: bytes) -> None:
+    """Write a file, at once whole."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as made:
-        json.dump(value, made)
-    os.replace(made.name, file)
+    with tempfile.NamedTemporaryFile("wb", dir=file.parent, delete=False) as new:
+        new.write(made)
+    os.replace(new.name, file)
 
 
 def _key_of(*what: str) -> str:
