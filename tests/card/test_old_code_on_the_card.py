@@ -1,4 +1,4 @@
-"""A kernel's old code next to its new one: what the device makes of it, and what is decided by it."""
+"""A kernel's old code next to its new one, and what is decided by it."""
 
 import re
 import shutil
@@ -7,57 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import HEALTHY_PACE, MACHINE_CODE, Card
+from card_processes import HEALTHY_PACE, Card
 
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
-
-
-@pytest.fixture(scope="module")
-def told(shared_card: Card) -> Any:
-    """Tell where the driver compiles kernels, and where CuPy loads machine code."""
-    slow = {"SLOW_KERNELS": "adds=1.5"}
-    return {
-        "PTX": shared_card.told("old_code", **slow),
-        "machine code": shared_card.told("old_code", env=MACHINE_CODE, **slow),
-    }
-
-
-@pytest.mark.parametrize(
-    ("loads", "old", "calls"), [("PTX", "ptx", 1), ("machine code", "ptx", 2), ("machine code", "cubin", 1)]
-)
-def test_old_code_takes_turns_and_leaves_no_trace(told: Any, loads: str, old: str, calls: int) -> None:
-    """Where CuPy loads machine code and the old code is PTX, the driver compiles the new code, too."""
-    seen = told[loads][old]
-    assert (seen["kept"], seen["by_old"] > 5, seen["restored"]) == (5, True, 5)
-    assert seen["calls"] == calls
-    assert len(set(seen["rounds"])) == 1
-    assert len(seen["rounds"]) == 1 + calls
-    assert seen["registers"]
-    assert seen["slower"]
-    assert seen["set_up_a_sample"]
-
-
-def test_code_that_the_driver_does_not_take_is_one_line_and_costs_nothing(told: Any) -> None:
-    for loads in told.values():
-        assert loads["damaged"].startswith("the driver cannot load its PTX (")
-        assert loads["none"] == "its PTX holds no kernel, or several"
-        assert loads["newer"] == "loaded", "in the driver's version"
-        assert loads["after"]
-    said = told["machine code"]["spoilt"]
-    expected = {
-        "cut short": "INVALID_IMAGE",
-        "of another architecture": "NO_BINARY_FOR_GPU",
-        "of another kernel": "NOT_FOUND",
-        "unknown": "INVALID_IMAGE",
-        "text": "INVALID_IMAGE",
-        "empty": "INVALID_IMAGE",
-    }
-    assert said.keys() == expected.keys()
-    for case, name in expected.items():
-        assert said[case].startswith(f"the driver cannot load its machine code (CUDA_ERROR_{name}"), case
-    said = told["PTX"]["without machine code"]
-    assert said == "the old kernel is NVRTC's machine code, but here the driver compiles CuPy's PTX"
-
 
 KERNELS = 6
 COPY = """
@@ -177,11 +129,11 @@ def test_changed_kernels_alone_are_judged_by_old_beside_new(
         assert cleared["reason"].startswith("costs at most ")
 
 
-def test_a_slower_card_is_one_line_and_changes_no_verdict(
-    card: Card, folder: Path, changed: dict[int, Verdict]
-) -> None:
+def test_a_slower_card_is_one_line_and_changes_no_verdict(card: Card, folder: Path) -> None:
     """What differs from the baseline's card is named; tests/plugin/test_device_tolerance.py has what may fail by it."""
-    _, shown = judged(card, folder, changed, MEMORY_PACE=0.7 * HEALTHY_PACE, POWER_LIMIT_W=250)
+    (folder / "copies.cu").write_text(source({1: HARMLESS}))
+    (folder / "test_copies.py").write_text(TESTS)
+    _, shown = judged(card, folder, {1: AS_FAST}, MEMORY_PACE=0.7 * HEALTHY_PACE, POWER_LIMIT_W=250)
     (line,) = re.findall(r"^.*unchanged tests run .*$", shown, re.MULTILINE)
     assert re.search(r"run 2\d\.\d % below the baseline \(median of 4, from ", line)
     assert "): power limit 300.0 → 250.0 W" in line
