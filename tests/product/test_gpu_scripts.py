@@ -1,6 +1,5 @@
 """benchmarks/gpu.py and gpu_session.py: the page of documents; parts that go on after a red step and end in time."""
 
-import math
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -27,41 +26,6 @@ def scripts():
 def result(name, gbps, **more):
     known = {"is_valid": True, "relative": 0.9, "utilization": 0.8, "utilization_of": "peak"}
     return {"nodeid": name, "label": None, "gbps": gbps, **known, **more}
-
-
-def test_spread_is_the_sd_of_logarithms_between_processes(scripts):
-    documents = [{"results": [result("t", gbps)]} for gbps in (100.0, 101.0, 99.0)]
-    (row,) = scripts.page.spreads(documents)
-    assert (row.gbps, row.processes) == (100.0, 3)
-    logs = [math.log(g) for g in (100.0, 101.0, 99.0)]
-    mean = sum(logs) / 3
-    assert row.gbps_sd == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in logs) / 2))
-    assert row.relative_sd == 0
-
-
-def test_the_page_shows_figures_and_gaps_and_what_dram_moved(scripts):
-    device = {"name": "NVIDIA X", "memory_gib": 80, "settings": {"ecc": "on"}, "facts": {"driver_version": "580"}}
-    documents = [{"results": [result("t[1|2]", 123.456, relative=None, utilization=None)]}] * 2
-    comparison = [{"work": "copy", "timed_by": "us", "gbps": 99.94}]
-    comparison += [{"work": "add", "timed_by": "us", "gbps": None, "why": "no sample was left: 3 dropped (a|b)"}]
-    page = scripts.page.report(device, scripts.page.spreads(documents), comparison, "fine", "cmd", counted="no ncu")
-    assert "peak unknown" in page
-    assert "- driver_version: 580" in page
-    assert "| t[1\\|2] | 123.5 | – | – | 0.00 | – |" in page
-    assert "| copy | us | 99.9 |" in page
-    assert "| add | us | – (no sample was left: 3 dropped (a\\|b)) |" in page
-    assert "Left out" not in page
-    declared = {"bytes_read": 1000, "bytes_written": 24}
-    said = [{"code": "other", "text": "x"}, {"code": "dram-uncounted", "text": "held by |another|"}]
-    counted = [
-        result("a", 1.0, **declared, detail={"dram": {"bytes_read": 1500, "bytes_written": 36, "ratio": 1.5}}),
-        result("b", 1.0, **declared, findings=said),
-    ]
-    page = scripts.page.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted=counted)
-    assert "| a | 1,024 | 1,500 | 36 | 1.500 |" in page
-    assert "| b | 1,024 | held by \\|another\\| | – | – |" in page
-    page = scripts.page.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted="no ncu on PATH")
-    assert "Not counted: no ncu on PATH." in page
 
 
 def test_what_was_invalid_in_a_process_is_left_out_and_named(scripts):
