@@ -1,4 +1,4 @@
-"""The compile gate: every kernel compiles without a warning for every architecture, and needs what it needed before."""
+"""The compile gate: every kernel compiles without a warning, and needs what the record has for every architecture."""
 
 import functools
 
