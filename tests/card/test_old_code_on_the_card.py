@@ -135,7 +135,7 @@ def test_a_slower_card_is_one_line_and_changes_no_verdict(card: Card, folder: Pa
     (folder / "test_copies.py").write_text(TESTS)
     _, shown = judged(card, folder, {1: AS_FAST}, MEMORY_PACE=0.7 * HEALTHY_PACE, POWER_LIMIT_W=250)
     (line,) = re.findall(r"^.*unchanged tests run .*$", shown, re.MULTILINE)
-    assert re.search(r"run 2\d\.\d % below the baseline \(median of 4, from ", line)
+    assert re.search(r"run 2\d\.\d % below the baseline \(median of 6, from ", line)
     assert "): power limit 300.0 → 250.0 W" in line
 
 
