@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define CARD_ABI 2
+#define CARD_ABI 3
 
 enum card_status { /* CUresult's numbers; the errors are sticky */
     CARD_SUCCESS = 0,
@@ -66,36 +66,23 @@ typedef struct card_launch {
 /* A load over the bus waits about a microsecond: a spinning kernel's time runs on by so much a turn. */
 #define CARD_BUS_NS 1000
 
-/* Accesses to global memory. A request is one instruction of one warp; a sector is 32 bytes, aligned; the fewest
- * sectors are those of the request's distinct bytes, packed. Counted as pytest_bandwidth.ptx counts them. */
-typedef struct card_access {
-    uint64_t requests, sectors, least_sectors, lanes, bytes;
-} card_access;
-
-typedef struct card_shared {
-    uint64_t requests, passes, least_passes, lanes; /* a pass serves each of 32 banks of 4 bytes once */
-} card_shared;
-
+/* A sector is 32 bytes, aligned. */
 typedef struct card_dram {
     uint64_t sectors_read, sectors_written; /* fetched for misses; written back for lines that had to leave */
 } card_dram;
 
 /* What launches have done: added to, never cleared, by card_kernel. */
 typedef struct card_account {
-    uint64_t warp_instructions, thread_instructions;
-    card_access loads, stores, atomics;
-    card_shared shared_loads, shared_stores, shared_atomics;
-    uint64_t local_load_bytes, local_store_bytes;
+    uint64_t warp_instructions;
+    uint64_t shared_passes; /* of loads, stores and atomics: one serves each of 32 banks of 4 bytes once */
     uint64_t l2_sectors;    /* that this card's L2 was asked for: loads, stores, and atomics */
     card_dram dram;
     uint64_t bus_bytes_read, bus_bytes_written; /* whole sectors of CARD_HOST and CARD_PEER windows */
     /* Operations by threads; a fused multiply-add is two. special: exponentials, roots, reciprocals, divisions. */
     uint64_t flop16, flop32, flop64, special, integer;
-    uint64_t barriers;      /* by warps */
-    uint64_t branches, divergent_branches;
-    /* Waiting for the host: loads for which `poll` was called, the last one's address, and the longest time that a
-     * warp spent on them. A kernel with polls ends no earlier than what it waited for. */
-    uint64_t polls, poll_address, waited_ns;
+    /* Waiting for the host: loads for which `poll` was called, and the longest time that a warp spent on them. A
+     * kernel with polls ends no earlier than what it waited for. */
+    uint64_t polls, waited_ns;
     uint64_t longest_warp_cycles; /* of one warp, an instruction a cycle: its own clock at its end */
     /* The first error: address and PTX line. */
     uint64_t error_address;

@@ -42,10 +42,3 @@ void card_l2_drop(card_l2 *l2, uint64_t address, uint64_t bytes) {
                 card_l2_evict(&l2->set[n], way, &ignored);
         }
 }
-
-uint64_t card_l2_dirty_bytes(const card_l2 *l2) {
-    uint64_t sectors = 0;
-    for (uint64_t n = 0; n < l2->sets; ++n)
-        for (unsigned way = 0; way < CARD_WAYS; ++way) sectors += __builtin_popcount(l2->set[n].dirty[way]);
-    return sectors * CARD_SECTOR_BYTES;
-}

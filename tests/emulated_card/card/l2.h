@@ -26,6 +26,3 @@ void card_l2_flush(card_l2 *l2, card_dram *dram);
 
 /* Drops [address, address + bytes) without writing it back (memory that was freed). */
 void card_l2_drop(card_l2 *l2, uint64_t address, uint64_t bytes);
-
-/* Bytes of dirty sectors, for tests. */
-uint64_t card_l2_dirty_bytes(const card_l2 *l2);

@@ -62,8 +62,6 @@ static void at_least(double *ns, double other) {
 double card_kernel_ns(const card_model *model, const card_pace *pace, const card_account *account) {
     const double ghz = model->sm_clock_mhz * pace->clock / 1e3, sms = model->sm_count;
     const double l2_share = pace->clock; /* the cache runs with the multiprocessors */
-    const double passes = (double)(account->shared_loads.passes + account->shared_stores.passes +
-                                   account->shared_atomics.passes);
     const uint64_t bus = account->bus_bytes_read > account->bus_bytes_written ? account->bus_bytes_read
                                                                               : account->bus_bytes_written;
     double ns = pace->launch_ns > 0 ? 0 : CARD_LAUNCH_NS;
@@ -71,7 +69,7 @@ double card_kernel_ns(const card_model *model, const card_pace *pace, const card
     at_least(&ns, (double)account->l2_sectors * CARD_SECTOR_BYTES / (model->l2_gb_s * l2_share));
     at_least(&ns, (double)bus / model->bus_gb_s); /* both ways at once */
     at_least(&ns, (double)account->warp_instructions / (sms * SCHEDULERS * ghz));
-    at_least(&ns, passes / (sms * ghz));
+    at_least(&ns, (double)account->shared_passes / (sms * ghz));
     at_least(&ns, (double)account->flop16 / (sms * model->flop16 * ghz));
     at_least(&ns, (double)account->flop32 / (sms * model->flop32 * ghz));
     at_least(&ns, (double)account->flop64 / (sms * model->flop64 * ghz));

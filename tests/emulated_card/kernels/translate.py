@@ -183,7 +183,6 @@ class _Translator:
             self._go(writer, block, block.branch[0])
             return
         self._predicate(writer, end)
-        writer.lines.append("COUNT_BRANCH(taken && rest)")
         writer.lines.append("if (!rest) {")
         self._go(writer, block, block.branch[0])
         writer.lines.append("}")
@@ -215,7 +214,6 @@ class _Translator:
     def _hold(self, writer: BlockWriter, block: BasicBlock) -> None:
         number = self._barriers.index(self._kernel.blocks.index(block))
         writer.close_loop()
-        writer.lines.append("k->account.barriers += 1;")
         writer.lines.append(f"w->held[{number}] |= mask;")
         writer.lines.append("goto next;")
 

@@ -6,7 +6,7 @@ void shared_atomic_places(
     struct run *k, uint32_t mask, const uint64_t *offset, unsigned width, char **place) {
     char *shared = mask ? shared_place(k, mask, offset, width) : NULL;
     if (!shared) return;
-    count_banks(mask, offset, width, &k->account.shared_atomics);
+    count_banks(k, mask, offset, width);
     LANES if (mask >> l & 1) place[l] = shared + offset[l];
 }
 
@@ -28,7 +28,7 @@ void atomic_places(
         if (!here) return;
         if (window->read_only) return (void)fail(k, CARD_ILLEGAL_ADDRESS, address[__builtin_ctz(here)]);
         const struct request r = {here, address, width, shape_of(here, address, width), CARD_L2_UPDATE};
-        account_for(k, window, &r, &k->account.atomics);
+        account_for(k, window, &r);
         LANES if (here >> l & 1) place[l] = (char *)(address[l] + (uint64_t)window->shift);
     }
 }

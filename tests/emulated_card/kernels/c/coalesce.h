@@ -42,9 +42,8 @@ static inline void send_line(const struct pending_line *p, const struct card_tou
         card_l2_touch(touch->l2, p->line, sectors, partial ? p->bytes : NULL, touch->access, touch->dram);
 }
 
-static inline void count_scattered(
-    uint32_t mask, const uint64_t *address, unsigned width, const struct card_touch *touch, uint64_t *sectors,
-    uint64_t *least) {
+static inline uint64_t count_scattered(
+    uint32_t mask, const uint64_t *address, unsigned width, const struct card_touch *touch) {
     uint64_t sorted[32];
     unsigned n = 0;
     bool rising = true;
@@ -60,15 +59,12 @@ static inline void count_scattered(
         sorted[j] = value;
     }
     struct pending_line p = {sorted[0] / CARD_LINE_BYTES, {0, 0, 0, 0}};
-    uint64_t found = 0, distinct = 0, after_sector = sorted[0] >> 5, after_byte = sorted[0];
+    uint64_t found = 0, after_sector = sorted[0] >> 5;
     for (unsigned i = 0; i < n; ++i) {
         const uint64_t first = sorted[i] >> 5, end = sorted[i] + width, after = ((end - 1) >> 5) + 1;
         const uint64_t from = first > after_sector ? first : after_sector;
         if (after > from) found += after - from;
         if (after > after_sector) after_sector = after;
-        const uint64_t new_from = sorted[i] > after_byte ? sorted[i] : after_byte;
-        if (end > new_from) distinct += end - new_from;
-        if (end > after_byte) after_byte = end;
         /* An access is aligned to its width, so it lies inside one sector (or is a whole one). */
         if (sorted[i] / CARD_LINE_BYTES != p.line) {
             send_line(&p, touch);
@@ -77,6 +73,5 @@ static inline void count_scattered(
         p.bytes[first & 3] |= (uint32_t)(((1ull << width) - 1) << (sorted[i] & 31));
     }
     send_line(&p, touch);
-    *sectors = found;
-    *least = (distinct + 31) >> 5;
+    return found;
 }

@@ -33,25 +33,18 @@ static inline const card_window *window_of(const struct run *k, uint64_t low, ui
     return &windows[from - 1];
 }
 
-/* Adds the request to the counters and sends it through the L2, or over the bus. */
-void account_for(struct run *k, const card_window *window, const struct request *r, card_access *to) {
-    const unsigned lanes = (unsigned)__builtin_popcount(r->mask);
+/* Counts the request's sectors and sends it through the L2, or over the bus. */
+void account_for(struct run *k, const card_window *window, const struct request *r) {
     const bool own = window->kind == CARD_DEVICE;
-    uint64_t sectors, least;
+    uint64_t sectors;
     if (r->shape != SCATTERED) {
         const uint64_t first = r->address[0], end = r->address[r->shape == UNIT ? 31 : 0] + r->width;
         sectors = ((end - 1) >> 5) - (first >> 5) + 1;
-        least = (end - first + 31) >> 5;
         if (own) card_l2_span(k->launch->l2, first, end, r->access, &k->account.dram);
     } else {
         const struct card_touch touch = {own ? k->launch->l2 : NULL, own ? &k->account.dram : NULL, r->access};
-        count_scattered(r->mask, r->address, r->width, &touch, &sectors, &least);
+        sectors = count_scattered(r->mask, r->address, r->width, &touch);
     }
-    to->requests += 1;
-    to->lanes += lanes;
-    to->bytes += (uint64_t)lanes * r->width;
-    to->sectors += sectors;
-    to->least_sectors += least;
     if (own) k->account.l2_sectors += sectors;
     else if (r->access == CARD_L2_READ) k->account.bus_bytes_read += 32 * sectors;
     else k->account.bus_bytes_written += 32 * sectors;
@@ -60,7 +53,6 @@ void account_for(struct run *k, const card_window *window, const struct request 
 /* Waits for the host as a spinning kernel does. Returns whether the kernel may go on. */
 static inline bool wait_for_host(struct run *k, struct warp_common *w, uint64_t address) {
     k->account.polls += 1;
-    k->account.poll_address = address;
     w->waited_ns += CARD_BUS_NS;
     if (w->waited_ns > k->account.waited_ns) k->account.waited_ns = w->waited_ns;
     if (!k->launch->poll || k->launch->poll(k->launch->context, address, warp_ns(k, w)) == 0) return true;
@@ -112,7 +104,7 @@ static __attribute__((noinline)) void load_scattered(
         if (!here || (ordered && window->kind == CARD_HOST && !wait_for_host(k, w, address[__builtin_ctz(here)])))
             return;
         const struct request r = {here, address, width, shape_of(here, address, width), CARD_L2_READ};
-        if (space != CONSTANT) account_for(k, window, &r, &k->account.loads);
+        if (space != CONSTANT) account_for(k, window, &r);
         const char *shift = (const char *)window->shift;
         BY_WIDTH(width, LANES if (here >> l & 1) memcpy(out + l * W, shift + address[l], W))
     }
@@ -126,7 +118,7 @@ void load_global(
         const card_window *window = window_of(k, address[0], address[31] + width, hint);
         if (window) {
             const struct request r = {mask, address, width, UNIT, CARD_L2_READ};
-            account_for(k, window, &r, &k->account.loads);
+            account_for(k, window, &r);
             memcpy(out, (const char *)(address[0] + (uint64_t)window->shift), 32 * width);
             return;
         }
@@ -147,7 +139,7 @@ static __attribute__((noinline)) void store_scattered(
         if (!here) return;
         if (window->read_only) return (void)fail(k, CARD_ILLEGAL_ADDRESS, address[__builtin_ctz(here)]);
         const struct request r = {here, address, width, shape_of(here, address, width), CARD_L2_WRITE};
-        account_for(k, window, &r, &k->account.stores);
+        account_for(k, window, &r);
         char *shift = (char *)window->shift;
         BY_WIDTH(width, LANES if (here >> l & 1) memcpy(shift + address[l], in + l * W, W))
     }
@@ -161,7 +153,7 @@ void store_global(
         const card_window *window = window_of(k, address[0], address[31] + width, hint);
         if (window && !window->read_only) {
             const struct request r = {mask, address, width, UNIT, CARD_L2_WRITE};
-            account_for(k, window, &r, &k->account.stores);
+            account_for(k, window, &r);
             memcpy((char *)(address[0] + (uint64_t)window->shift), in, 32 * width);
             return;
         }

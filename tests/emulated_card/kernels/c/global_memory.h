@@ -24,4 +24,4 @@ void store_global(
 bool aligned(struct run *k, uint32_t mask, const uint64_t *address, unsigned width);
 uint32_t same_window(
     struct run *k, uint32_t left, const uint64_t *address, unsigned width, const card_window **window, uint32_t *hint);
-void account_for(struct run *k, const card_window *window, const struct request *r, card_access *to);
+void account_for(struct run *k, const card_window *window, const struct request *r);

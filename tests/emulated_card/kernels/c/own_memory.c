@@ -5,7 +5,7 @@
 /* Counts passes over the 32 four-byte banks as the interpreter's loops/sectors.py does: a bank serves one word a
  * pass, to any number of lanes; 8-byte accesses go by half warps, 16-byte ones by quarters.
  */
-static void count_group(uint32_t mask, const uint64_t *offset, unsigned width, unsigned first, card_shared *to) {
+static unsigned passes_of_group(uint32_t mask, const uint64_t *offset, unsigned width, unsigned first) {
     const unsigned group = width <= 4 ? 32 : 32 * 4 / width;
     uint8_t depth[32] = {0}, last[32];
     uint64_t words[128];
@@ -24,8 +24,7 @@ static void count_group(uint32_t mask, const uint64_t *offset, unsigned width, u
             if (++depth[bank] > most) most = depth[bank];
         }
     }
-    to->passes += most;
-    to->least_passes += n > 0;
+    return most;
 }
 
 /* Tells whether no bank is asked for two words: a row of words, one word for all, or a bank for each lane. */
@@ -39,16 +38,11 @@ static bool without_conflict(const uint64_t *offset, unsigned width) {
     return banks == ALL;
 }
 
-void count_banks(uint32_t mask, const uint64_t *offset, unsigned width, card_shared *to) {
+void count_banks(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width) {
     const unsigned group = width <= 4 ? 32 : 32 * 4 / width;
-    to->requests += 1;
-    to->lanes += (unsigned)__builtin_popcount(mask);
-    if (mask == ALL && without_conflict(offset, width)) {
-        to->passes += 32 / group;
-        to->least_passes += 32 / group;
-        return;
-    }
-    for (unsigned first = 0; first < 32; first += group) count_group(mask, offset, width, first, to);
+    const bool once = mask == ALL && without_conflict(offset, width);
+    for (unsigned first = 0; first < 32; first += group)
+        k->account.shared_passes += once ? 1 : passes_of_group(mask, offset, width, first);
 }
 
 /* The lanes' place in shared memory: NULL, and an error, where one lies outside or is misaligned. */
@@ -73,7 +67,7 @@ void load_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned 
     if (!mask) return;
     const char *shared = shared_place(k, mask, offset, width);
     if (!shared) return;
-    count_banks(mask, offset, width, &k->account.shared_loads);
+    count_banks(k, mask, offset, width);
     if (mask == ALL) {
         BY_WIDTH(width, LANES memcpy(out + l * W, shared + offset[l], W))
     } else {
@@ -85,7 +79,7 @@ void store_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned
     if (!mask) return;
     char *shared = shared_place(k, mask, offset, width);
     if (!shared) return;
-    count_banks(mask, offset, width, &k->account.shared_stores);
+    count_banks(k, mask, offset, width);
     BY_WIDTH(width, LANES if (mask >> l & 1) memcpy(shared + offset[l], in + l * W, W))
 }
 
@@ -105,7 +99,6 @@ void load_local(
         const char *place = local_place(k, w, l, offset[l], width, k->kernel->local_bytes);
         if (!place) return;
         memcpy(out + l * width, place, width);
-        k->account.local_load_bytes += width;
     }
 }
 
@@ -115,7 +108,6 @@ void store_local(
         char *place = local_place(k, w, l, offset[l], width, k->kernel->local_bytes);
         if (!place) return;
         memcpy(place, in + l * width, width);
-        k->account.local_store_bytes += width;
     }
 }
 

@@ -4,7 +4,7 @@
 #include "run.h"
 
 char *shared_place(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width);
-void count_banks(uint32_t mask, const uint64_t *offset, unsigned width, card_shared *to);
+void count_banks(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width);
 void load_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width, char *out);
 void store_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width, const char *in);
 void load_local(

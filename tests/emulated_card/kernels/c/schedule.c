@@ -119,9 +119,8 @@ static enum progress run_block(struct run *k, struct block *b) {
 }
 
 static void settle(card_account *total, const card_account *own) {
-    const size_t counters = offsetof(card_account, poll_address) / sizeof(uint64_t);
+    const size_t counters = offsetof(card_account, waited_ns) / sizeof(uint64_t);
     for (size_t i = 0; i < counters; ++i) ((uint64_t *)total)[i] += ((const uint64_t *)own)[i];
-    if (own->polls) total->poll_address = own->poll_address;
     if (own->waited_ns > total->waited_ns) total->waited_ns = own->waited_ns;
     if (own->longest_warp_cycles > total->longest_warp_cycles) total->longest_warp_cycles = own->longest_warp_cycles;
     if (!total->error_line && !total->error_address) {

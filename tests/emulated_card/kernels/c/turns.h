@@ -6,7 +6,7 @@
 
 #define BEGIN_TURN                                                                                                   \
     uint32_t mask = 0, lanes = 0, rank = 0, waiting = 0, spread_for = 0;                                             \
-    uint64_t issued = w->common.cycles, threads = 0;                                                                 \
+    uint64_t issued = w->common.cycles;                                                                              \
     const uint64_t issued_before = issued;                                                                           \
     int32_t turns = TURNS;                                                                                           \
     bool last_first = w->paused; /* who has been spinning shall not be the first again */                           \
@@ -55,12 +55,7 @@
 
 #define COUNT(steps)                                                                                                 \
     lanes = (uint32_t)__builtin_popcount(mask);                                                                      \
-    issued += steps;                                                                                                 \
-    threads += (uint64_t)(steps) * lanes;
-
-#define COUNT_BRANCH(divided)                                                                                        \
-    k->account.branches += 1;                                                                                        \
-    k->account.divergent_branches += (divided);
+    issued += steps;
 
 /* lane[l]: all ones where the lane takes part. */
 #define SPREAD_MASK                                                                                                  \
@@ -72,5 +67,4 @@
 #define END_TURN                                                                                                     \
     w->common.cycles = issued;                                                                                       \
     k->account.warp_instructions += issued - issued_before;                                                          \
-    k->account.thread_instructions += threads;                                                                       \
     if (issued > k->account.longest_warp_cycles) k->account.longest_warp_cycles = issued;
