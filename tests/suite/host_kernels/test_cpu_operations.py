@@ -25,7 +25,7 @@ MORE = {
     "batch heads n d": sizes_of("batch heads n d", (1, 2, 5, 16), (1, 3, 33, 40)),
 }
 # Each type is compiled apart. It changes how an element is loaded and stored, which operations share: of other types
-# one operation of each way to loop. test_cpu_stream.py has copy, read and sum of each type.
+# one operation of each way to loop. test_cpu_stream.py has copies of each type.
 QUICK = {"triad-plain", "dot-plain", "intensity_fma-fma"}
 IN_EVERY_TYPE = {
     *QUICK,

@@ -10,11 +10,8 @@ from numba import jit
 from pytest_bandwidth.suite.host_kernels import stream
 from pytest_bandwidth.suite.operations import references
 
-COMPUTED = {"f16": np.float32, "f32": np.float32, "f64": np.float64}
-every_type = pytest.mark.parametrize("suffix", list(STORED))
 
-
-@every_type
+@pytest.mark.parametrize("suffix", list(STORED))
 @pytest.mark.parametrize("offset", [0, 5])
 def test_copy_moves_every_bit(suffix, offset):
     for n in SIZES:
@@ -33,26 +30,24 @@ def test_only_the_first_n_elements_are_touched():
     assert (np.ascontiguousarray(out.array[37:]).view(np.uint8) == 0x5A).all()
 
 
-@every_type
 @pytest.mark.parametrize("blocks", [3, 1000])
-def test_sums_over_fewer_and_more_blocks_than_threads(suffix, blocks):
+def test_sums_over_fewer_and_more_blocks_than_threads(blocks):
     for n in SIZES:
-        x = numbers(n, STORED[suffix], offset=1)
-        partials = Guarded(blocks, COMPUTED[suffix])
-        run("reductions.cu", f"sum_{suffix}", partials.array, x, n, blocks=blocks)
+        x = numbers(n, np.float32, offset=1)
+        partials = Guarded(blocks, np.float32)
+        run("reductions.cu", "sum_f32", partials.array, x, n, blocks=blocks)
         wanted = x.astype(np.float64).sum()
         assert partials.check().sum(dtype=np.float64) == pytest.approx(wanted, abs=1e-6 * max(n, 1))
 
 
-@every_type
-def test_read_sees_every_element(suffix):
+def test_read_sees_every_element():
     """The sum is stored only where it equals the value that never comes up; here it does."""
     for n in SIZES[1:]:
         for changed in {0, n // 2, n - 1}:
-            x = np.zeros(n, STORED[suffix])
+            x = np.zeros(n, np.float32)
             x[changed] = 2
-            sink = Guarded(1, COMPUTED[suffix])
-            run("stream.cu", f"read_{suffix}", sink.array, x, COMPUTED[suffix](2), n)
+            sink = Guarded(1, np.float32)
+            run("stream.cu", "read_f32", sink.array, x, np.float32(2), n)
             assert sink.check()[0] == 2, (n, changed)
 
 
