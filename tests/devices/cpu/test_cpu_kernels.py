@@ -85,7 +85,6 @@ LEAST = "expected at least"
         ("q4_0.cu", "q4_0_gemv_f32", (array(), array(), array(35, "uint8"), 1, 2, 32), LEAST),
         ("attention.cu", "attention_flash_f32", (array(), array(), array(31), array(), np.float32(1), 1, 4, 8), LEAST),
         ("kvcache.cu", "kv_append_f32", (array(), array(31), array(), array(), 0, 1, 1, 4, 8, 4), LEAST),
-        ("kvcache.cu", "kv_decode_combine_f32", (array(), array(64), array(7), array(8), 4, 8, 2), LEAST),
     ],
 )
 def test_what_does_not_fit_a_kernel_of_any_family_is_refused(file, name, args, said):
