@@ -11,8 +11,8 @@ from card_processes import ALONE, TESTS, Card
 
 SHORT = ("--bandwidth-max-time=0.01", "--bandwidth-min-samples=3", "--bandwidth-precision=5%")
 # Little memory, and so small arrays; one multiprocessor, so that a probe's threads still take several elements each,
-# and so small a cache that no sample needs a flush. Kernels that hardly run are not worth optimising.
-SMALL = {"MEMORY_BYTES": 2 << 30, "BUS_BITS": 8, "SM_COUNT": 1, "L2_BYTES": 8 << 10, "LEVEL": "-O0"}
+# and so small a cache that no sample needs a flush.
+SMALL = {"MEMORY_BYTES": 2 << 30, "BUS_BITS": 8, "SM_COUNT": 1, "L2_BYTES": 8 << 10}
 
 
 def run_suite(card: Card, folder: Path, *more: str, **settings: object) -> tuple[dict[str, str], dict[str, Any]]:

@@ -31,10 +31,9 @@ _FLAGS = (
 )
 # What lies there counts, not where: all clones of this repository share what was built.
 _INCLUDED_FROM = (f"-I{HERE / 'c'}", f"-I{CARD}")
-# What every kernel shares is worth optimising; to build a kernel, -O2 takes four times as long as -O1, -Og half, -O0 a
-# quarter, for one that then runs some times as long.
+# What every kernel shares is worth optimising; to build a kernel, -O2 takes four times as long as -O1, -Og half.
 _RUNTIME_FLAGS = ("-O2", "-ftree-vectorize", "-r", "-nostdlib")
-_KERNEL_FLAGS = (os.environ.get("EMULATED_CARD_LEVEL", "-Og"), "-shared")
+_KERNEL_FLAGS = ("-Og", "-shared")
 _ERRORS_SHOWN = 2000
 _INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
