@@ -41,7 +41,7 @@ def test_the_object_code_of_cuda_core_is_its_kernels(tmp_path):
     file = tmp_path / "scale.cubin"
     file.write_bytes(compiled(CUDA).code)
     assert checked_code(core.ObjectCode.from_cubin(str(file))) == checked_code(compiled(CUDA))
-    with pytest.raises(UsageError, match="expected the ObjectCode that it is of"):
+    with pytest.raises(UsageError, match="expected the ObjectCode that it came from"):
         held_code(core.Kernel.__new__(core.Kernel))
 
 
