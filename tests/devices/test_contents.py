@@ -1,4 +1,4 @@
-"""Hashes of what arrays of whole numbers hold: each element and its place count, nothing else."""
+"""Hashes of arrays of whole numbers: they depend on each element and its place alone."""
 
 from types import SimpleNamespace
 

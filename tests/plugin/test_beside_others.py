@@ -145,7 +145,7 @@ def test_later(shared, benchmark):
 
 
 def test_fresh_processes_leave_files_log_and_hypothesis_alone(project):
-    """They load no Hypothesis for a summary that nobody reads."""
+    """A child prints no summary, so it need not load Hypothesis for it."""
     pytest.importorskip("pytest_benchmark")
     project.file(
         "pytest.ini", "[pytest]\naddopts = -p no:randomly -p no:hypothesispytest\nbandwidth_busy_processors = 1000\n"

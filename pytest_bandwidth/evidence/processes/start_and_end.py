@@ -39,6 +39,8 @@ from pytest_bandwidth.evidence.processes.start_and_end import end_with_parent
 end_with_parent()
 sys.exit(import_module(module).main(*arguments))
 """
+_PROGRAM_FOLLOWS = "cm"
+_VALUE_FOLLOWS = "WX"
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -75,8 +77,29 @@ def this_python(executable: str | None = None) -> list[str]:
 
     executable: the same interpreter in another environment.
     """
-    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's, too
-    return [executable or sys.executable, *options]
+    return [executable or sys.executable, *interpreter_options()]
+
+
+def interpreter_options(command: Sequence[str] = ()) -> list[str]:
+    """Return the options between the interpreter and its program, as given: `-O`, `-W error`, `-X dev` …
+
+    command: a command line, the interpreter first; by default this process's.
+    """
+    given = iter((command or sys.orig_argv)[1:])
+    options: list[str] = []
+    for argument in given:
+        if argument.startswith("--"):  # the only such option, --check-hash-based-pycs, has a value
+            options += [argument, next(given, "")]
+            continue
+        letters = argument[1:] if argument.startswith("-") else ""
+        end = next((at for at, letter in enumerate(letters) if letter in _PROGRAM_FOLLOWS + _VALUE_FOLLOWS), None)
+        if end is None and letters:
+            options.append(argument)
+        elif end is not None and letters[end] in _VALUE_FOLLOWS:
+            options += [argument] if letters[end + 1 :] else [argument, next(given, "")]
+        else:
+            return options + [f"-{letters[:end]}"] * bool(letters[:end])
+    return options
 
 
 # <linux/prctl.h>: the signal that this process gets when its parent dies.

@@ -1,4 +1,4 @@
-"""Conditions around the samples, what is told of them, and which busy processes are ours: by id or context."""
+"""Conditions around the samples, findings about them, and which busy processes are the run's own: by id or context."""
 
 import os
 import subprocess

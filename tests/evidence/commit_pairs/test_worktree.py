@@ -120,7 +120,7 @@ def test_a_users_own_worktree_stays(repo, tmp_path):
 
 @pytest.fixture
 def leftover(repo):
-    """Return the folder of a process that was killed: nobody has its lock."""
+    """Return the temporary folder of a process that was killed, without a lock."""
     with temporary_folder() as folder:
         name = folder.name
     left = repo.parent / "tmp" / name

@@ -13,7 +13,25 @@ from children import HANGS_SECONDS, gone, wait_for
 
 import pytest_bandwidth
 from pytest_bandwidth.evidence.processes.child import Invocation
-from pytest_bandwidth.evidence.processes.start_and_end import PARENT_VARIABLE, own_group
+from pytest_bandwidth.evidence.processes.start_and_end import PARENT_VARIABLE, interpreter_options, own_group
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("python -m pytest -O", []),
+        ("python -OO -B script.py -X dev", ["-OO", "-B"]),
+        ("python -Om pytest -x", ["-O"]),
+        ("python -W error -X dev -c pass -O", ["-W", "error", "-X", "dev"]),
+        ("python -Werror -Xdev -mpytest", ["-Werror", "-Xdev"]),
+        ("python -BW error /venv/bin/pytest -B", ["-BW", "error"]),
+        ("python --check-hash-based-pycs never -E -m pytest", ["--check-hash-based-pycs", "never", "-E"]),
+        ("python - -O", []),
+        ("python", []),
+    ],
+)
+def test_what_stands_before_the_program(command, options):
+    assert interpreter_options(command.split()) == options
 
 
 def said(options, program, folder, **environment):
@@ -34,12 +52,14 @@ def test_a_module_and_a_fresh_process_are_run_with_them(tmp_path):
     )
     program = "from pytest_bandwidth.evidence.processes.start_and_end import output_of\n"
     program += "from pathlib import Path\nfrom pytest_bandwidth.evidence.processes.child import Invocation\n"
-    program += "print(output_of('flags', 'is', seconds=60), *Invocation(('tests',), Path(), as_module=True).command())"
-    paths = [str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    found = said(["-O", "-X", "dev", "-W", "ignore"], program, tmp_path, PYTHONPATH=os.pathsep.join(paths)).split()
-    assert found[:5] == ["is", "1", "True", "ignore", sys.executable]
-    assert {"-O", "-Wignore", "dev"} < set(found)
-    assert found[-3:] == ["-m", "pytest", "tests"]
+    program += "print(output_of('flags', 'is', seconds=60), Invocation(('tests',), Path(), as_module=True).command())"
+    flags = ["-O", "-X", "dev", "-W", "ignore"]
+    command = [sys.executable, *flags, "-m", "pytest", "tests"]
+    paths = os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    assert said(flags, program, tmp_path, PYTHONPATH=paths).split("\n")[:2] == [
+        "is 1 True ignore",
+        f" {command}",
+    ]
 
 
 def test_the_package_of_a_child_is_its_parents(tmp_path):
